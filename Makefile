@@ -1,0 +1,69 @@
+# `make` lists the targets. A machine with make and Python >= 3.11 needs nothing else: the first target that is run
+# builds the environment in $(VENV), and it is built anew only when the lock or pyproject.toml changes.
+
+VENV ?= .venv
+# Set PYTHON to choose the interpreter the environment is made with.
+PYTHON ?=
+# Two workers: more would make tests that compile compete for the cores.
+PYTEST_FLAGS ?= -n 2
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.PHONY: help venv demo test lint types pytest bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(READY) ## build the environment in .venv (the other targets do it when needed)
+
+demo: $(READY) ## see the optimizer at work on a few programs
+	@$(BIN)/graphopt demo
+
+test: lint types pytest ## everything that must pass: lint, types, tests
+
+lint: $(READY) ## style and formatting
+	@echo "ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "ruff format --check"
+	@$(BIN)/ruff format --check --quiet .
+
+types: $(READY) ## static types
+	@echo "mypy"
+	@$(BIN)/mypy
+
+# The serial tests go first and alone, so that nothing else disturbs their timings. Exit status 5: there are none.
+pytest: $(READY)
+	@$(BIN)/pytest -q -m serial || [ $$? -eq 5 ]
+	@$(BIN)/pytest -q -m "not serial" $(PYTEST_FLAGS)
+
+bench: $(READY) ## measure on this machine
+	@$(BIN)/graphopt bench
+
+# Needs only the interpreter, not the packages: it must work while the lock does not match pyproject.toml.
+lock: $(BIN)/python ## pin the newest versions that pyproject.toml allows
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv
+	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --output-file requirements.lock --upgrade \
+		--universal --python-version 3.11 --fork-strategy fewest \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+	@echo "requirements.lock: $$(grep -c '==' requirements.lock) packages"
+
+clean: ## remove caches and build outputs (the environment stays; delete $(VENV) to be rid of it)
+	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A candidate must run, not only be on the path: version managers put in stubs that fail.
+$(BIN)/python:
+	@for python in $(PYTHON) python3.11 python3 python; do \
+		"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		echo "creating $(VENV) with $$("$$python" --version)"; \
+		exec "$$python" -m venv $(VENV); \
+	done; \
+	echo "no Python >= 3.11 with the venv module found; install one, or run: make PYTHON=/path/to/python" >&2; exit 1
+
+$(READY): requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing $$(grep -c '==' requirements.lock) locked packages into $(VENV)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@

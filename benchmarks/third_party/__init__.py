@@ -1,0 +1,1 @@
+"""Programs built on third-party JAX libraries, for round-trip tests of the optimizer."""

@@ -1,0 +1,21 @@
+"""All third-party programs by name.
+
+A builder returns ``(fn, args)``: ``fn`` is pure and jittable, ``args`` are concrete pytrees of
+arrays made from fixed seeds. Every builder imports its library itself, so that a missing
+library breaks only the programs that use it.
+"""
+
+from __future__ import annotations
+
+from . import nn_programs, probability_programs, rl_programs, science_programs
+from .common import Builder
+
+WORKLOADS: dict[str, Builder] = {
+    **nn_programs.WORKLOADS,
+    **probability_programs.WORKLOADS,
+    **science_programs.WORKLOADS,
+    **rl_programs.WORKLOADS,
+}
+
+CHAOTIC: frozenset[str] = frozenset()
+"""Programs that amplify rounding, whose outputs are compared by a looser criterion."""

@@ -1,0 +1,1 @@
+"""graphopt: a learned fusion-and-placement pass for XLA."""

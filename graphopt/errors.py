@@ -1,0 +1,109 @@
+"""The errors graphopt raises, one class per situation that a user can act on.
+
+Every error says three things, each kept as an attribute: `what` happened, `where`, and how to
+`fix` it. All of them survive pickling, because they cross the border to measuring processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class GraphOptError(Exception):
+    """The root of the tree: catch it to catch everything graphopt raises on purpose.
+
+    Attributes:
+        what: what happened, without a full stop.
+        where: the module, instruction, file or argument it happened in.
+        fix: what the user can do about it.
+    """
+
+    def __init__(self, *, what: str, where: str, fix: str) -> None:
+        super().__init__(f"{what} ({where}). {fix}")
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own version calls the class with `args`, which keyword-only parameters refuse.
+        # Restoring the attributes instead also covers the fields of subclasses, and notes.
+        return _without_init, (type(self), self.args), self.__dict__
+
+
+def _without_init(kind: type[GraphOptError], args: tuple[str, ...]) -> GraphOptError:
+    return kind.__new__(kind, *args)
+
+
+class ModuleFormatError(GraphOptError):
+    """Raised when bytes or text are not an HLO module that graphopt can read."""
+
+
+class UnsupportedModuleError(GraphOptError):
+    """Raised for a module that was read and understood, but that a rule says to leave alone.
+
+    Attributes:
+        rule: name of that rule.
+    """
+
+    def __init__(self, *, what: str, where: str, fix: str, rule: str) -> None:
+        super().__init__(what=what, where=where, fix=fix)
+        self.rule = rule
+
+
+class DecisionError(GraphOptError):
+    """Raised when decisions do not fit their graph: length, dtype, or a value outside the mask.
+
+    Attributes:
+        field: the decision field at fault, such as `fuse` or `unit`.
+        node: index of the node in the graph, or its instruction's name; None when the whole field
+            is at fault.
+        rule: name of the legality rule that forbids the value; None when no rule is involved.
+    """
+
+    def __init__(
+        self,
+        *,
+        what: str,
+        where: str,
+        fix: str,
+        field: str,
+        node: int | str | None = None,
+        rule: str | None = None,
+    ) -> None:
+        super().__init__(what=what, where=where, fix=fix)
+        self.field = field
+        self.node = node
+        self.rule = rule
+
+
+class VerificationError(GraphOptError):
+    """Raised when a rewritten module breaks a static rule; the module is never handed to XLA.
+
+    Attributes:
+        rule: name of the broken rule.
+        node: name of the instruction that breaks it, or its index; None when it is the module as
+            a whole.
+    """
+
+    def __init__(
+        self, *, what: str, where: str, fix: str, rule: str, node: int | str | None = None
+    ) -> None:
+        super().__init__(what=what, where=where, fix=fix)
+        self.rule = rule
+        self.node = node
+
+
+class PolicyError(GraphOptError):
+    """Raised when a policy is unknown, cannot be loaded, or returns something unusable."""
+
+
+class UnsupportedJaxError(GraphOptError):
+    """Raised when the installed jax or jaxlib lacks something graphopt depends on."""
+
+
+class WorkloadError(GraphOptError):
+    """Raised when a `pkg.module:attribute` workload cannot be imported, found or built."""
+
+
+class ConfigError(GraphOptError):
+    """Raised when a setting has a value that graphopt cannot use."""

@@ -1,0 +1,1 @@
+"""HLO modules as graphs."""

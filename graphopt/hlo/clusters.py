@@ -1,0 +1,290 @@
+"""From decisions to clusters: what is computed together, and by which unit.
+
+Each root in memory starts a cluster; the cluster takes in its fused operands, theirs, and so on. A
+node that is fused into several clusters is computed in each of them. Three things depend on several
+decisions at once and are settled here, in a fixed order, each under a rule name that ends up in
+`Clustering.overrides`:
+
+* ``redundant-work``, ``code-size``, ``cluster-size``: a fused node that would be recomputed far too often, or
+  make a cluster too large, is written to memory instead. Clusters equal to XLA's own are exempt.
+* ``library-operation``: an operand that the library cannot compute is written to memory instead; if it
+  must stay fused, the cluster goes to the loop generator.
+* ``no-partner``: a root that asks to join but has no legal partner keeps a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Final
+
+from graphopt.hlo.decisions import Decisions
+from graphopt.hlo.graph import FROZEN_FUSED, Graph
+from graphopt.hlo.library import library_nodes
+from graphopt.hlo.ops import OpKind
+from graphopt.hlo.schema import HloInstructionProto
+from graphopt.machine import UnitKind
+
+MAX_NODES: Final = 512
+"""Largest cluster that XLA did not make itself; compile time grows faster than size."""
+
+MAX_COPIES: Final = 24
+"""Code copies of one node inside one cluster (XLA's own limit is 15 per fusion step)."""
+
+MAX_REDUNDANCY: Final = 16.0
+FREE_WORK: Final = 1 << 16
+"""A node may be evaluated `MAX_REDUNDANCY` times per element, or `FREE_WORK` operations in total."""
+
+MAX_GROWTH: Final = 6
+"""Largest ratio of computed nodes to graph nodes over the whole module."""
+
+
+@dataclass
+class Cluster:
+    """Nodes that are computed together.
+
+    Attributes:
+        outputs: nodes whose values it writes; the first gives the iteration space.
+        nodes: all nodes inside, in node order (operands first), the outputs included.
+        operands: nodes in memory that it reads, in order of first use; no constants held inside.
+        unit: index into `Graph.units`.
+        default: True if XLA made exactly this cluster for this unit.
+    """
+
+    outputs: list[int]
+    nodes: list[int]
+    operands: list[int]
+    unit: int
+    default: bool = False
+
+
+@dataclass
+class Clustering:
+    """Clusters of a whole graph under one decision vector.
+
+    Attributes:
+        clusters: by first output, for every root that a cluster computes.
+        cluster_of: first output of the cluster that writes a node, for all outputs.
+        unit: effective unit of every node: what a native loop contains is native.
+        in_memory: bool per node, True if its value is written to memory.
+        overrides: (node, rule name): fields that interactions of several decisions settled.
+    """
+
+    clusters: dict[int, Cluster] = field(default_factory=dict)
+    cluster_of: dict[int, int] = field(default_factory=dict)
+    unit: list[int] = field(default_factory=list)
+    in_memory: list[bool] = field(default_factory=list)
+    overrides: list[tuple[int, str]] = field(default_factory=list)
+
+
+def effective_units(graph: Graph, decisions: Decisions) -> list[int]:
+    """Unit of every node once native loops and branches have claimed what they contain."""
+    unit: list[int] = decisions.unit.tolist()
+    native = [i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE]
+    for computation in reversed(graph.computations):
+        if computation.caller is not None and unit[computation.caller] in native:
+            size = computation.end - computation.first
+            unit[computation.first : computation.end] = [unit[computation.caller]] * size
+    return unit
+
+
+def form_clusters(graph: Graph, decisions: Decisions) -> Clustering:
+    """The clusters that masked decisions give, before multi-output joins."""
+    former = _Former(graph, decisions)
+    former.run()
+    return former.out
+
+
+class _Former:
+    def __init__(self, graph: Graph, decisions: Decisions) -> None:
+        self.graph = graph
+        self.fuse = decisions.fuse.tolist()
+        self.default_fuse = graph.default.fuse.tolist()
+        self.unit = effective_units(graph, decisions)
+        self.default_unit = effective_units(graph, graph.default)
+        self.kinds = [unit.kind for unit in graph.units]
+        self.loop = next(i for i, kind in enumerate(self.kinds) if kind is UnitKind.LOOP)
+        self.library_ok = library_nodes(graph)[0] if self._uses_library() else []
+        self.elements = graph.elements.tolist()
+        self.plain_copy = graph.plain_copies.tolist()
+        self.budget = MAX_GROWTH * len(graph) + 2000
+        self.out = Clustering(in_memory=[not fused for fused in self.fuse], unit=self.unit)
+
+    def _uses_library(self) -> bool:
+        return any(self.kinds[u] is UnitKind.LIBRARY for u in set(self.unit))
+
+    def run(self) -> None:
+        graph, in_memory = self.graph, self.out.in_memory
+        for node in range(len(graph) - 1, -1, -1):
+            if not in_memory[node] or not self._makes_cluster(node):
+                continue
+            cluster = self._cluster(node, self.unit[node])
+            self.budget -= len(cluster.nodes)
+            self.out.clusters[node] = cluster
+            self.out.cluster_of[node] = node
+
+    def _makes_cluster(self, node: int) -> bool:
+        op = self.graph.ops[node]
+        if op.name == "dot":
+            return self.kinds[self.unit[node]] is UnitKind.LIBRARY
+        if not op.fusible or op.name == "constant":
+            return False
+        if self.plain_copy[node]:
+            return False
+        if op.name == "bitcast":
+            return not self.out.in_memory[self.graph.operand_lists[node][0]]
+        return not self._left_bare(node)
+
+    def _left_bare(self, node: int) -> bool:
+        """True for an operation outside any fusion by default, where nothing is decided anew."""
+        return (
+            self.graph.source.bare[node]
+            and self.unit[node] == self.default_unit[node]
+            and not any(self.fuse[o] for o in self.graph.operand_lists[node])
+        )
+
+    def _cluster(self, root: int, unit: int) -> Cluster:
+        library = self.kinds[unit] is UnitKind.LIBRARY
+        exempt = self._default_nodes(root) if self._may_be_default(root, unit) else frozenset()
+        cluster = self._grow(root, unit, exempt, library)
+        if cluster is None:
+            self.out.overrides.append((root, "library-operation"))
+            cluster = self._grow(root, self.loop, exempt, library=False)
+            assert cluster is not None  # only the library refuses a cluster
+        cluster.default = bool(exempt) and set(cluster.nodes) == exempt and unit == cluster.unit
+        return cluster
+
+    def _may_be_default(self, root: int, unit: int) -> bool:
+        """Exempt from limits: loops and library calls that XLA made, native code that was native.
+
+        Other native code is not: its emitter has no size-linear form of recomputed code.
+        """
+        if self.default_fuse[root]:
+            return False
+        return unit == self.default_unit[root] or (
+            self.kinds[unit] is UnitKind.LOOP
+            and self.kinds[self.default_unit[root]] is UnitKind.LOOP
+        )
+
+    def _default_nodes(self, root: int) -> frozenset[int]:
+        seen = {root}
+        stack = [root]
+        while stack:
+            for operand in self.graph.operand_lists[stack.pop()]:
+                if operand not in seen and (self.default_fuse[operand] or self._scalar(operand)):
+                    seen.add(operand)
+                    stack.append(operand)
+        return frozenset(seen)
+
+    def _grow(
+        self, root: int, unit: int, exempt: frozenset[int], library: bool
+    ) -> Cluster | None:
+        """Takes in fused operands, largest node index first, so that all uses are known."""
+        graph = self.graph
+        ops, operand_lists, elements = graph.ops, graph.operand_lists, self.elements
+        uses: dict[int, dict[tuple[int, int], float]] = {root: {(root, -1): float(elements[root])}}
+        copies: dict[tuple[int, int], int] = {(root, -1): 1}
+        heap = [-root]
+        inside: list[int] = []
+        external: list[int] = []
+        default_library = library and unit == self.default_unit[root] and bool(exempt)
+        while heap:
+            node = -heapq.heappop(heap)
+            if node != root and not self._keeps_fused(node, uses[node], copies, exempt, len(inside)):
+                external.append(node)
+                continue
+            if library and not (self.library_ok[node] or (default_library and node in exempt)):
+                if node == root or self._must_stay_fused(node):
+                    return None
+                self._write(node, "library-operation")
+                external.append(node)
+                continue
+            if ops[node].name == "dot" and not library:
+                self._write(node, "library-operation")
+                external.append(node)
+                continue
+            inside.append(node)
+            tokens = uses[node]
+            elementwise = ops[node].kind is OpKind.ELEMENTWISE
+            here = sum(tokens.values())
+            code = sum(copies[token] for token in tokens)
+            for slot, operand in enumerate(operand_lists[node]):
+                known = uses.get(operand)
+                if known is None:
+                    known = uses[operand] = {}
+                    if self._is_candidate(operand, exempt):
+                        heapq.heappush(heap, -operand)
+                    else:
+                        external.append(operand)
+                if elementwise:
+                    known.update(tokens)
+                    continue
+                token = (node, slot)
+                known[token] = known.get(token, 0.0) + here * self._share(node, operand)
+                copies[token] = code
+        inside.reverse()
+        return Cluster([root], inside, external, unit)
+
+    def _is_candidate(self, node: int, exempt: frozenset[int]) -> bool:
+        if self.graph.ops[node].name == "constant":
+            return bool(self.default_fuse[node]) or self._scalar(node)
+        return bool(self.fuse[node]) and (not self.out.in_memory[node] or node in exempt)
+
+    def _scalar(self, node: int) -> bool:
+        """Scalar constants are copied into every cluster that uses them."""
+        return self.graph.ops[node].name == "constant" and not self.graph.dim_lists[node]
+
+    def _share(self, node: int, operand: int) -> float:
+        """Operand elements evaluated per result element."""
+        op = self.graph.ops[node]
+        if op.kind is OpKind.REDUCING:
+            if op.name == "reduce":
+                return max(1.0, self.elements[operand] / max(1, self.elements[node]))
+            return float(_window_size(self.graph, node)) if self.elements[operand] > 1 else 1.0
+        if op.name in ("concatenate", "pad"):
+            return self.elements[operand] / max(1, self.elements[node])
+        return 1.0
+
+    def _keeps_fused(
+        self,
+        node: int,
+        tokens: dict[tuple[int, int], float],
+        copies: dict[tuple[int, int], int],
+        exempt: frozenset[int],
+        size: int,
+    ) -> bool:
+        op = self.graph.ops[node]
+        if node in exempt or op.name == "constant" or self._must_stay_fused(node):
+            return True
+        rule = None
+        if size >= MAX_NODES or self.budget - size <= 0:
+            rule = "cluster-size"
+        elif sum(copies[token] for token in tokens) > MAX_COPIES:
+            rule = "code-size"
+        else:
+            evaluations = sum(tokens.values())
+            if (
+                evaluations > MAX_REDUNDANCY * self.elements[node]
+                and evaluations * max(op.cost, 0.25) > FREE_WORK
+            ):
+                rule = "redundant-work"
+        if rule is None:
+            return True
+        self._write(node, rule)
+        return False
+
+    def _must_stay_fused(self, node: int) -> bool:
+        frozen = self.graph.source.frozen[node]
+        return frozen is not None and frozen[0] == FROZEN_FUSED
+
+    def _write(self, node: int, rule: str) -> None:
+        if not self.out.in_memory[node]:
+            self.out.in_memory[node] = True
+            self.out.overrides.append((node, rule))
+
+
+def _window_size(graph: Graph, node: int) -> int:
+    size = 1
+    for dimension in HloInstructionProto.FromString(graph.source.attributes[node]).window.dimensions:
+        size *= max(1, dimension.size)
+    return size

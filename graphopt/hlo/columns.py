@@ -1,0 +1,232 @@
+"""Turns ordered drafts into the columns of a `Graph`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.hlo import config
+from graphopt.hlo.decisions import Decisions
+from graphopt.hlo.fingerprint import hash_computation
+from graphopt.hlo.graph import Computation, Graph, InPlace, Source
+from graphopt.hlo.inplace import Value
+from graphopt.hlo.module import Role, leaves
+from graphopt.hlo.ops import OP_BY_NAME
+from graphopt.hlo.schema import DTYPE_BYTES, DType
+from graphopt.machine import Machine, UnitKind
+
+if TYPE_CHECKING:
+    from graphopt.hlo.build import Builder, Draft
+
+
+def make_graph(builder: Builder, machine: Machine) -> Graph:
+    """The graph of a finished builder, over the machine's execution units."""
+    order = [node for nodes in builder.order for node in nodes]
+    drafts = [builder.drafts[node] for node in order]
+    new = {old: i for i, old in enumerate(order)}
+    operands = [[new[o] for o in draft.operands] for draft in drafts]
+    computations = _computations(builder, new)
+    columns = _shape_columns([draft.proto.shape for draft in drafts])
+    control = [(new[b], i) for i, draft in enumerate(drafts) for b in draft.control]
+    return Graph(
+        name=builder.module.proto.name,
+        fingerprint=_fingerprint(builder, drafts, operands, computations),
+        units=machine.units,
+        opcode=np.array([OP_BY_NAME[d.opcode].code for d in drafts], np.int16),
+        **columns,
+        operand_start=_starts(operands),
+        operands=np.array([o for row in operands for o in row], np.int32),
+        control=np.array(control, np.int32).reshape(-1, 2),
+        computation=np.array([d.computation for d in drafts], np.int16),
+        computations=computations,
+        default=_default_decisions(drafts, machine),
+        in_place=_in_place(builder, drafts, operands, new, computations),
+        source=_source(builder, drafts, order),
+    )
+
+
+def _starts(rows: list[list[int]]) -> Any:
+    return np.cumsum([0, *map(len, rows)], dtype=np.int32)
+
+
+def _shape_columns(shapes: list[Any]) -> dict[str, Any]:
+    dtype, elements, nbytes = [], [], []
+    dims: list[list[int]] = []
+    for shape in shapes:
+        kind = shape.element_type
+        dtype.append(kind)
+        if kind == DType.TUPLE:
+            dims.append([])
+            parts = list(leaves(shape))
+        else:
+            dims.append(list(shape.dimensions))
+            parts = [shape]
+        count = size = 0
+        for part in parts:
+            product = 1
+            for extent in part.dimensions:
+                product *= extent
+            count += product
+            size += product * DTYPE_BYTES.get(part.element_type, 0)
+        elements.append(count)
+        nbytes.append(size)
+    return {
+        "dtype": np.array(dtype, np.int8),
+        "elements": np.array(elements, np.int64),
+        "nbytes": np.array(nbytes, np.int64),
+        "dim_start": _starts(dims),
+        "dims": np.array([d for row in dims for d in row], np.int64),
+    }
+
+
+def _computations(builder: Builder, new: dict[int, int]) -> tuple[Computation, ...]:
+    index_of = {owner.id: i for i, owner in enumerate(builder.owners)}
+    out = []
+    first = 0
+    for owner, nodes in zip(builder.owners, builder.order, strict=True):
+        caller = parent = trips = None
+        if owner.caller is not None:
+            local, caller_id = _outer_caller(builder, owner.caller)
+            caller = new[builder.values[caller_id, local]]
+            parent = index_of[caller_id]
+            trips = 1
+            if owner.role in (Role.LOOP_BODY, Role.LOOP_CONDITION):
+                loop = builder.module.computations[owner.caller[1]].by_id[owner.caller[0]]
+                trips = config.trip_count(loop.backend_config)
+        out.append(
+            Computation(
+                name=owner.proto.name,
+                id=owner.id,
+                role=owner.role,
+                first=first,
+                end=first + len(nodes),
+                root=new[builder.values[owner.id, owner.root]],
+                caller=caller,
+                parent=parent,
+                trip_count=trips,
+            )
+        )
+        first += len(nodes)
+    return tuple(out)
+
+
+def _outer_caller(builder: Builder, caller: tuple[int, int]) -> tuple[int, int]:
+    """The caller, or the small call around it where that call was dissolved."""
+    local, owner_id = caller
+    if (owner_id, local) in builder.values:
+        return caller
+    outer = builder.module.computations[owner_id].caller
+    assert outer is not None  # only the body of a dissolved call has no nodes of its own
+    return outer
+
+
+def _default_decisions(drafts: list[Draft], machine: Machine) -> Decisions:
+    unit_of = {(u.kind, u.threads): i for i, u in reversed(list(enumerate(machine.units)))}
+    by_kind = {u.kind: i for i, u in reversed(list(enumerate(machine.units)))}
+    units = [
+        unit_of.get((UnitKind.LOOP, min(d.threads, machine.cores)), by_kind[d.kind])
+        if d.kind is UnitKind.LOOP
+        else by_kind[d.kind]
+        for d in drafts
+    ]
+    return Decisions(
+        fuse=np.array([d.fused for d in drafts], np.bool_),
+        join=np.zeros(len(drafts), np.bool_),
+        unit=np.array(units, np.int16),
+    )
+
+
+def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:
+    return Source(
+        module=builder.module,
+        attributes=[d.attributes for d in drafts],
+        names=[d.proto.name for d in drafts],
+        metadata=[d.proto.metadata for d in drafts],
+        shapes=[d.proto.shape for d in drafts],
+        called=[d.called for d in drafts],
+        config=[d.config for d in drafts],
+        bare=[d.bare for d in drafts],
+        position=order,
+        frozen=[d.frozen for d in drafts],
+    )
+
+
+def _in_place(
+    builder: Builder,
+    drafts: list[Draft],
+    operands: list[list[int]],
+    new: dict[int, int],
+    computations: tuple[Computation, ...],
+) -> InPlace:
+    count = len(drafts)
+    reads, zone, before = [0] * count, [0] * count, [0] * count
+    writers: list[tuple[int, ...]] = []
+    for owner, computation in zip(builder.owners, computations, strict=True):
+        bit_of_source: dict[Value, int] = {}
+        here: list[int] = []
+        for hazard in builder.analysis.hazards[owner.id]:
+            writer = new.get(builder.values[owner.id, hazard.writer])
+            if writer is None:
+                continue
+            bit = 1 << len(here)
+            here.append(writer)
+            bit_of_source[hazard.source] = bit_of_source.get(hazard.source, 0) | bit
+            _mark_cluster(drafts, operands, writer, bit, zone)
+            before[writer] |= bit
+        writers.append(tuple(here))
+        if not here:
+            continue
+        for node in range(computation.end - 1, computation.first - 1, -1):
+            draft = drafts[node]
+            for value in draft.reads:
+                reads[node] |= bit_of_source.get(value, 0)
+            if before[node]:
+                for earlier in operands[node]:
+                    before[earlier] |= before[node]
+                for earlier in draft.control:
+                    before[new[earlier]] |= before[node]
+    return InPlace(tuple(writers), reads, zone, before)
+
+
+def _mark_cluster(
+    drafts: list[Draft], operands: list[list[int]], root: int, bit: int, zone: list[int]
+) -> None:
+    """Sets `bit` on the nodes of the default cluster rooted at `root`."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if zone[node] & bit:
+            continue
+        zone[node] |= bit
+        stack.extend(o for o in operands[node] if drafts[o].fused)
+
+
+def _fingerprint(
+    builder: Builder,
+    drafts: list[Draft],
+    operands: list[list[int]],
+    computations: tuple[Computation, ...],
+) -> str:
+    """Digest of everything but names, ids and metadata."""
+    index_of = {c.id: i for i, c in enumerate(computations)}
+    applied: dict[int, bytes] = {}
+
+    def callee(computation_id: int) -> bytes:
+        if computation_id in index_of:
+            return b"g%d" % index_of[computation_id]
+        if computation_id not in applied:
+            applied[computation_id] = hash_computation(builder.module, computation_id)
+        return applied[computation_id]
+
+    digest = hashlib.sha256()
+    for i, draft in enumerate(drafts):
+        digest.update(draft.attributes)
+        row = (*operands[i], draft.computation, draft.fused, draft.kind.value, draft.threads)
+        digest.update(repr(row).encode())
+        for computation_id in draft.called:
+            digest.update(callee(computation_id))
+    for computation in computations:
+        digest.update(b"c%d,%d" % (int(computation.role), computation.root))
+    return digest.hexdigest()

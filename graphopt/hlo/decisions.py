@@ -1,0 +1,164 @@
+"""What the optimizer decides, one record per node, and which values are legal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import DecisionError
+
+ALLOWED: Final = -1
+"""Entry of a `Masks` rule array: no rule forbids the value."""
+
+FIELDS: Final = ("fuse", "join", "unit")
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """One decision vector for a graph of N nodes.
+
+    Attributes:
+        fuse: bool [N]; True: the node is computed inside every cluster that consumes it;
+            False: its value is written to memory, it is the root of a cluster.
+        join: bool [N]; True: a root becomes a further output of another root's cluster
+            (multi-output fusion) where a legal partner exists.
+        unit: int16 [N]; index into `Graph.units`: the execution unit of the cluster rooted here.
+            Ignored for fused nodes, which run where their consumers run.
+    """
+
+    fuse: NDArray[np.bool_]
+    join: NDArray[np.bool_]
+    unit: NDArray[np.int16]
+
+    def __post_init__(self) -> None:
+        """Checks that the three vectors have one length and the right dtypes.
+
+        Raises:
+            DecisionError: a vector is not one-dimensional, differs in length or has another dtype.
+        """
+        for name, dtype in (("fuse", np.bool_), ("join", np.bool_), ("unit", np.int16)):
+            value = getattr(self, name)
+            if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype != dtype:
+                raise _error(
+                    name,
+                    f"{name} must be a one-dimensional {np.dtype(dtype).name} array, got "
+                    f"{_describe(value)}",
+                )
+            if len(value) != len(self.fuse):
+                raise _error(name, f"{name} has {len(value)} entries, fuse has {len(self.fuse)}")
+
+    def __len__(self) -> int:
+        """Number of nodes."""
+        return len(self.fuse)
+
+    def copy(self) -> Decisions:
+        """A copy whose arrays may be changed."""
+        return Decisions(self.fuse.copy(), self.join.copy(), self.unit.copy())
+
+    def with_changes(self, **fields: NDArray[Any]) -> Decisions:
+        """These decisions with some vectors replaced."""
+        return replace(self, **fields)
+
+    def same_as(self, other: Decisions) -> bool:
+        """True if all vectors are equal."""
+        return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in FIELDS)
+
+
+@dataclass(frozen=True, eq=False)
+class Masks:
+    """Legal values of every field, and the rule that forbids each illegal one.
+
+    Attributes:
+        rules: rule names; the integers below index it.
+        fuse_rule: int16 [N, 2]; axis 1 is the value of `Decisions.fuse`; `ALLOWED` or a rule index.
+        join_rule: int16 [N, 2]; likewise for `Decisions.join`.
+        unit_rule: int16 [N, U]; likewise for `Decisions.unit`, U execution units.
+    """
+
+    rules: tuple[str, ...]
+    fuse_rule: NDArray[np.int16]
+    join_rule: NDArray[np.int16]
+    unit_rule: NDArray[np.int16]
+
+    @property
+    def fuse(self) -> NDArray[np.bool_]:
+        """bool [N, 2]; True = allowed."""
+        return self.fuse_rule == ALLOWED
+
+    @property
+    def join(self) -> NDArray[np.bool_]:
+        """bool [N, 2]; True = allowed."""
+        return self.join_rule == ALLOWED
+
+    @property
+    def unit(self) -> NDArray[np.bool_]:
+        """bool [N, U]; True = allowed."""
+        return self.unit_rule == ALLOWED
+
+    def why_not(self, node: int, field: str, value: int) -> str | None:
+        """Name of the rule that forbids `value` for `field` of `node`; None if it is allowed."""
+        rule = int(getattr(self, f"{field}_rule")[node, value])
+        return None if rule == ALLOWED else self.rules[rule]
+
+    def check(self, decisions: Decisions) -> None:
+        """Checks that every decision lies inside the masks.
+
+        Raises:
+            DecisionError: wrong length, or a value that a rule forbids (named, with the node).
+        """
+        count = len(self.fuse_rule)
+        if not isinstance(decisions, Decisions):
+            raise _error("decisions", f"expected Decisions, got {type(decisions).__name__}")
+        if len(decisions) != count:
+            raise _error("decisions", f"{len(decisions)} decisions for a graph of {count} nodes")
+        nodes = np.arange(count)
+        for field in FIELDS:
+            table = getattr(self, f"{field}_rule")
+            value = getattr(decisions, field).astype(np.intp)
+            outside = (value < 0) | (value >= table.shape[1])
+            if outside.any():
+                node = int(np.flatnonzero(outside)[0])
+                raise _error(field, f"{field}={value[node]} does not exist", node=node)
+            rule = table[nodes, value]
+            bad = np.flatnonzero(rule != ALLOWED)
+            if len(bad):
+                node = int(bad[0])
+                name = self.rules[int(rule[node])]
+                raise _error(
+                    field, f"{field}={value[node]} is forbidden by rule {name}", node, name
+                )
+
+    def sample(
+        self, rng: np.random.Generator, default: Decisions, change: float
+    ) -> Decisions:
+        """Random legal decisions: each field of each node is redrawn with probability `change`."""
+        out = default.copy()
+        for field in FIELDS:
+            mask = getattr(self, field)
+            keys = rng.random(mask.shape)
+            keys[~mask] = -1.0
+            drawn = keys.argmax(axis=1)
+            value = getattr(out, field)
+            value[...] = np.where(rng.random(len(value)) < change, drawn, value)
+        return out
+
+
+def _describe(value: object) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} array of shape {value.shape}"
+    return type(value).__name__
+
+
+def _error(field: str, what: str, node: int | None = None, rule: str | None = None) -> DecisionError:
+    where = "decisions" if node is None else f"node {node}"
+    return DecisionError(
+        what=what,
+        where=where,
+        fix="start from graph.default and change only values that graph.masks allows",
+        field=field,
+        node=node,
+        rule=rule,
+    )

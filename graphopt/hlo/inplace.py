@@ -1,0 +1,294 @@
+"""Which instructions overwrite a buffer that others read: XLA's in-place promises, read back.
+
+When the hook sees a module, XLA's copy insertion has run. Loops carry their values in one buffer per
+carried value, ``dynamic-update-slice`` and ``scatter`` write into their operand's buffer, and XLA
+has proved that every other reader of such a buffer comes first. A rewrite must keep that order.
+
+A **hazard** is one such promise: a `source` value, the `writer` that overwrites its buffer, and the
+other `readers` of it, all in one computation. `find_hazards` derives them from a module with XLA's own
+aliasing rules (``AliasInfo::GetInPlaceInputOutputPairs`` and the must-alias rule of while loops);
+`broken_hazards` says which of them a module's dependencies do not guarantee. The graph builder runs
+both on the incoming module and the verifier runs both on the outgoing one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from graphopt.hlo.module import LOCAL_ID, ComputationIndex, ModuleIndex, Role, leaf_paths
+from graphopt.hlo.schema import DType
+
+Path = tuple[int, ...]
+Value = tuple[int, Path]
+"""A buffer: (local id of the defining instruction, tuple index path in its result)."""
+
+_ALIASES: Final = frozenset({"tuple", "get-tuple-element", "bitcast", "parameter", "constant"})
+"""Opcodes that name a buffer without reading it."""
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """One in-place promise inside one computation.
+
+    Attributes:
+        computation: computation id.
+        source: the value whose buffer is overwritten.
+        writer: local id of the instruction that overwrites it.
+        readers: local ids of the other instructions that read it; all must run before the writer.
+    """
+
+    computation: int
+    source: Value
+    writer: int
+    readers: frozenset[int]
+
+
+class InPlaceAnalysis:
+    """Alias facts of one module.
+
+    Attributes:
+        hazards: computation id -> its hazards.
+        reads: computation id -> local instruction id -> values that it reads.
+    """
+
+    def __init__(self, module: ModuleIndex) -> None:
+        """Analyses all graph computations, callees first."""
+        self.module = module
+        self.hazards: dict[int, list[Hazard]] = {}
+        self.reads: dict[int, dict[int, frozenset[Value]]] = {}
+        self._written_parameters: dict[int, set[tuple[int, Path]]] = {}
+        self._resolved: dict[tuple[int, int, Path], Value] = {}
+        self._fusion_targets: dict[int, list[int]] = {}
+        for computation in module.graph_computations():
+            self._analyse(computation)
+
+    def resolve(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
+        """The value whose buffer instruction `local` denotes at `path`, through all aliases."""
+        key = (computation.id, local, path)
+        found = self._resolved.get(key)
+        if found is None:
+            found = self._resolve(computation, local, path)
+            self._resolved[key] = found
+        return found
+
+    def _resolve(self, computation: ComputationIndex, local: int, path: Path) -> Value:
+        by_id = computation.by_id
+        while True:
+            instruction = by_id[local]
+            opcode = instruction.opcode
+            if opcode == "bitcast":
+                local = instruction.operand_ids[0] & LOCAL_ID
+            elif opcode == "get-tuple-element":
+                path = (instruction.tuple_index, *path)
+                local = instruction.operand_ids[0] & LOCAL_ID
+            elif opcode == "tuple" and path:
+                local, path = instruction.operand_ids[path[0]] & LOCAL_ID, path[1:]
+            elif opcode == "while" and self._is_passed_through(instruction, path):
+                local = instruction.operand_ids[0] & LOCAL_ID
+            elif opcode == "call":
+                forwarded = self._forwarded_parameter(instruction, path)
+                if forwarded is None:
+                    return local, path
+                local, path = instruction.operand_ids[forwarded[0]] & LOCAL_ID, forwarded[1]
+            else:
+                return local, path
+
+    def _is_passed_through(self, loop: Any, path: Path) -> bool:
+        """True if a while loop leaves its carried value at `path` untouched."""
+        body = self.module.computations[loop.called_computation_ids[0]]
+        root = self.resolve(body, body.root, path)
+        parameter = body.by_id[root[0]]
+        return bool(parameter.opcode == "parameter") and root[1] == path
+
+    def _forwarded_parameter(self, call: Any, path: Path) -> tuple[int, Path] | None:
+        callee = self.module.computations[call.called_computation_ids[0]]
+        local, inner = self.resolve(callee, callee.root, path)
+        instruction = callee.by_id[local]
+        if instruction.opcode != "parameter":
+            return None
+        return int(instruction.parameter_number), inner
+
+    def _analyse(self, computation: ComputationIndex) -> None:
+        writers: dict[Value, set[int]] = {}
+        reads: dict[int, frozenset[Value]] = {}
+        for instruction in computation.instructions:
+            local = instruction.id & LOCAL_ID
+            for operand, path in self._targets(instruction):
+                target = self.resolve(computation, instruction.operand_ids[operand] & LOCAL_ID, path)
+                writers.setdefault(target, set()).add(local)
+            if instruction.opcode not in _ALIASES:
+                reads[local] = self._reads_of(computation, instruction)
+        written = {
+            (int(computation.by_id[local].parameter_number), path)
+            for local, path in writers
+            if computation.by_id[local].opcode == "parameter"
+        }
+        if computation.role is Role.LOOP_BODY:
+            self._add_carried_writers(computation, writers)
+        self._written_parameters[computation.id] = written
+        self.reads[computation.id] = reads
+        self.hazards[computation.id] = _collect(computation.id, writers, reads)
+
+    def _add_carried_writers(
+        self, body: ComputationIndex, writers: dict[Value, set[int]]
+    ) -> None:
+        """The instruction that defines a carried value overwrites the value of the last iteration."""
+        parameter = next(i for i in body.instructions if i.opcode == "parameter")
+        local = parameter.id & LOCAL_ID
+        for path in leaf_paths(parameter.shape):
+            value = self.resolve(body, body.root, path)
+            if value != (local, path):
+                writers.setdefault((local, path), set()).add(value[0])
+
+    def _reads_of(self, computation: ComputationIndex, instruction: Any) -> frozenset[Value]:
+        values = set()
+        for operand_id in instruction.operand_ids:
+            operand = computation.by_id[operand_id & LOCAL_ID]
+            if operand.shape.element_type != DType.TUPLE:
+                values.add(self.resolve(computation, operand_id & LOCAL_ID))
+                continue
+            for path in leaf_paths(operand.shape):
+                values.add(self.resolve(computation, operand_id & LOCAL_ID, path))
+        return frozenset(values)
+
+    def _targets(self, instruction: Any) -> list[tuple[int, Path]]:
+        """(operand number, path) pairs whose buffers an instruction overwrites."""
+        opcode = instruction.opcode
+        if opcode == "dynamic-update-slice":
+            return [(0, ())]
+        if opcode == "scatter":
+            return [(i, ()) for i in range((len(instruction.operand_ids) - 1) // 2)]
+        if opcode == "fusion":
+            targets = [(i, ()) for i in self.fusion_targets(instruction.called_computation_ids[0])]
+            return targets + _declared_aliases(instruction)
+        if opcode == "custom-call":
+            return _declared_aliases(instruction)
+        if opcode == "while":
+            return self._loop_targets(instruction)
+        if opcode == "conditional":
+            return self._branch_targets(instruction)
+        if opcode == "call":
+            callee = instruction.called_computation_ids[0]
+            return list(self._written_parameters[callee])
+        return []
+
+    def _loop_targets(self, loop: Any) -> list[tuple[int, Path]]:
+        body = self.module.computations[loop.called_computation_ids[0]]
+        written = {path for _, path in self._written_parameters[body.id]}
+        return [
+            (0, path)
+            for path in leaf_paths(loop.shape)
+            if path in written or not self._is_passed_through(loop, path)
+        ]
+
+    def _branch_targets(self, conditional: Any) -> list[tuple[int, Path]]:
+        """Written branch parameters, and those that a branch hands on as a result.
+
+        A handed-on parameter shares its buffer with the result, which other branches write.
+        """
+        targets: set[tuple[int, Path]] = set()
+        for number, branch_id in enumerate(conditional.called_computation_ids):
+            branch = self.module.computations[branch_id]
+            targets |= {(number + 1, path) for _, path in self._written_parameters[branch_id]}
+            for path in leaf_paths(conditional.shape):
+                local, inner = self.resolve(branch, branch.root, path)
+                if branch.by_id[local].opcode == "parameter":
+                    targets.add((number + 1, inner))
+        return sorted(targets)
+
+    def fusion_targets(self, computation_id: int) -> list[int]:
+        """Operand numbers that a fusion overwrites: its root updates that parameter in place."""
+        found = self._fusion_targets.get(computation_id)
+        if found is None:
+            found = fusion_targets(self.module.computations[computation_id])
+            self._fusion_targets[computation_id] = found
+        return found
+
+
+def fusion_targets(fused: ComputationIndex) -> list[int]:
+    """Parameter numbers that a fused computation updates in place (XLA's rule for fusions)."""
+    root = fused.by_id[fused.root]
+    outputs = list(root.operand_ids) if root.opcode == "tuple" else [fused.root]
+    targets = []
+    for output in outputs:
+        source = skip_bitcasts(fused, output & LOCAL_ID)
+        if source.opcode not in ("dynamic-update-slice", "scatter"):
+            continue
+        count = 1 if source.opcode != "scatter" else (len(source.operand_ids) - 1) // 2
+        for operand in source.operand_ids[:count]:
+            target = skip_bitcasts(fused, operand & LOCAL_ID)
+            if target.opcode == "parameter":
+                targets.append(int(target.parameter_number))
+    return targets
+
+
+def skip_bitcasts(computation: ComputationIndex, local: int) -> Any:
+    """The instruction behind a chain of bitcasts."""
+    instruction = computation.by_id[local]
+    while instruction.opcode == "bitcast":
+        instruction = computation.by_id[instruction.operand_ids[0] & LOCAL_ID]
+    return instruction
+
+
+def _declared_aliases(instruction: Any) -> list[tuple[int, Path]]:
+    return [
+        (int(alias.operand_index), tuple(alias.operand_shape_index))
+        for alias in instruction.output_operand_aliasing
+    ]
+
+
+def _collect(
+    computation: int, writers: dict[Value, set[int]], reads: dict[int, frozenset[Value]]
+) -> list[Hazard]:
+    if not writers:
+        return []
+    readers: dict[Value, set[int]] = {}
+    for local, values in reads.items():
+        for value in values:
+            if value in writers:
+                readers.setdefault(value, set()).add(local)
+    return [
+        Hazard(computation, source, writer, frozenset(readers.get(source, set()) - {writer}))
+        for source, all_writers in writers.items()
+        for writer in sorted(all_writers)
+    ]
+
+
+def reachable_writers(
+    computation: ComputationIndex, writers: list[int]
+) -> dict[int, int]:
+    """For each instruction, the set of `writers` that depend on it, as a bit set.
+
+    Bit k of the result for instruction i is set if ``writers[k]`` follows i by data or control
+    dependencies (or is i itself).
+    """
+    reach: dict[int, int] = {}
+    for bit, writer in enumerate(writers):
+        reach[writer] = reach.get(writer, 0) | (1 << bit)
+    for instruction in reversed(computation.instructions):
+        bits = reach.get(instruction.id & LOCAL_ID, 0)
+        if not bits:
+            continue
+        for before in (*instruction.operand_ids, *instruction.control_predecessor_ids):
+            before &= LOCAL_ID
+            reach[before] = reach.get(before, 0) | bits
+    return reach
+
+
+def broken_hazards(analysis: InPlaceAnalysis) -> list[tuple[Hazard, int]]:
+    """Hazards with a reader that is not ordered before the writer, with that reader's local id.
+
+    Requires instructions in an order that respects control dependencies as well as operands.
+    """
+    broken = []
+    for computation in analysis.module.graph_computations():
+        hazards = analysis.hazards[computation.id]
+        writers = sorted({hazard.writer for hazard in hazards})
+        bit = {writer: 1 << i for i, writer in enumerate(writers)}
+        reach = reachable_writers(computation, writers)
+        for hazard in hazards:
+            for reader in hazard.readers:
+                if not reach.get(reader, 0) & bit[hazard.writer]:
+                    broken.append((hazard, reader))
+    return broken

@@ -1,0 +1,62 @@
+"""`rewrite(graph, decisions)`: the module bytes that make XLA do what was decided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from graphopt.hlo.clusters import Clustering, form_clusters
+from graphopt.hlo.decisions import Decisions
+from graphopt.hlo.emit import ModuleEmitter
+from graphopt.hlo.graph import Graph
+from graphopt.hlo.items import make_items
+from graphopt.hlo.regions import Plan, Region, make_plan
+from graphopt.hlo.verify import verify
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A rewritten module.
+
+    Attributes:
+        data: serialised ``HloModuleProto``.
+        clusters: number of clusters (fusions).
+        regions: number of native regions.
+        overrides: rule name -> number of decisions that interactions settled under it.
+    """
+
+    data: bytes
+    clusters: int
+    regions: int
+    overrides: dict[str, int] = field(default_factory=dict)
+
+
+def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
+    """Applies decisions to a graph's module.
+
+    Args:
+        graph: as built from the incoming module.
+        decisions: inside ``graph.masks``.
+
+    Raises:
+        DecisionError: the decisions do not fit the graph or its masks.
+        VerificationError: the result breaks a static rule (a defect here, never the caller's).
+    """
+    graph.masks.check(decisions)
+    clustering, plans = plan(graph, decisions)
+    module = ModuleEmitter(graph, clustering, plans).run()
+    verify(module, graph.source.module)
+    regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
+    return Rewrite(
+        data=module.SerializeToString(),
+        clusters=len(clustering.clusters),
+        regions=regions,
+        overrides=dict(Counter(rule for _, rule in clustering.overrides)),
+    )
+
+
+def plan(graph: Graph, decisions: Decisions) -> tuple[Clustering, list[Plan]]:
+    """Clusters, regions and order of every computation under masked decisions."""
+    clustering = form_clusters(graph, decisions)
+    items = make_items(graph, decisions, clustering)
+    return clustering, [make_plan(graph, clustering, i) for i in items]

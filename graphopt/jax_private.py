@@ -1,0 +1,204 @@
+"""Everything graphopt takes from jax that jax does not promise to keep.
+
+This is the only module that may name `jax._src` or `jaxlib._hlo`. `PRIVATE_NAMES` lists what is
+used; each function says what happens when its name has moved, and `tests/test_jax_private.py` fails
+for every one that has. Nothing here imports jax before a function is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from graphopt.errors import ModuleFormatError, UnsupportedJaxError
+
+_CACHE_KEY = "jax._src.cache_key"
+_XLA_BRIDGE = "jax._src.xla_bridge"
+_HLO = "jaxlib._hlo"
+
+PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
+    (_CACHE_KEY, "custom_hook"),
+    (_XLA_BRIDGE, "backends_are_initialized"),
+    (_HLO, "HloModule"),
+    (_HLO, "HloPrintOptions"),
+    (_HLO, "hlo_module_from_text"),
+)
+"""The private names in use, as (module, attribute)."""
+
+
+def find_private(module: str, attribute: str) -> Any | None:
+    """Return a private object, or None when its module or its name is gone."""
+    try:
+        return getattr(importlib.import_module(module), attribute, None)
+    except ImportError:
+        return None
+
+
+def _require_private(module: str, attribute: str) -> Any:
+    found = find_private(module, attribute)
+    if found is None:
+        raise UnsupportedJaxError(
+            what=f"{module}.{attribute} does not exist in this version of jax",
+            where="graphopt.jax_private",
+            fix="Install a jax and jaxlib in the range that graphopt's metadata names.",
+        )
+    return found
+
+
+class _KeyHook:
+    """A cache-key hook that adds graphopt's text to whatever the hook before it returns."""
+
+    def __init__(self, previous: Callable[[], str], text: Callable[[], str]) -> None:
+        self.previous = previous
+        self.text: Callable[[], str] | None = text  # None: adds nothing
+        self.was_called = False
+
+    def __call__(self) -> str:
+        self.was_called = True
+        before = self.previous()
+        text = self.text  # read once: a compile in another thread may run while it is changed
+        return before if text is None else f"{before}[graphopt:{text()}]"
+
+
+_lock = threading.Lock()
+_key_hook: _KeyHook | None = None
+
+
+def set_cache_key_hook(text: str | Callable[[], str]) -> bool:
+    """Make `text` part of every key of jax's persistent compilation cache.
+
+    A hook that is already there keeps its say; a second call replaces only graphopt's part.
+
+    Args:
+        text: what to add, or a function asked for it at every compile, in the compiling thread.
+
+    Returns:
+        Whether the keys now carry the text. False when jax no longer has the hook: entries made
+        with and without graphopt are then not told apart, so the caller must isolate the cache.
+    """
+    global _key_hook
+    provider = text if callable(text) else lambda: text
+    with _lock:
+        cache_key = _cache_key_module()
+        if cache_key is None:
+            return False
+        if _key_hook is not None and _is_called(cache_key, _key_hook):
+            _key_hook.text = provider
+        else:  # the first call, or somebody replaced the hook without calling ours
+            _key_hook = _KeyHook(cache_key.custom_hook, provider)
+            cache_key.custom_hook = _key_hook
+    return True
+
+
+def reset_cache_key_hook() -> None:
+    """Take graphopt's text out of the cache keys again; a hook that others set stays.
+
+    Does nothing when no text was set, or when jax no longer has the hook.
+    """
+    global _key_hook
+    with _lock:
+        if _key_hook is None:
+            return
+        _key_hook.text = None
+        cache_key = _cache_key_module()
+        # A later hook may call ours. Then ours stays where it is, adding nothing, for the next set.
+        if cache_key is not None and cache_key.custom_hook is _key_hook:
+            cache_key.custom_hook = _key_hook.previous
+            _key_hook = None
+
+
+def _cache_key_module() -> Any | None:
+    if not callable(find_private(_CACHE_KEY, "custom_hook")):
+        return None
+    return sys.modules[_CACHE_KEY]
+
+
+def _is_called(cache_key: Any, hook: _KeyHook) -> bool:
+    """Whether jax's hook calls `hook`, directly or through hooks that others put around it."""
+    hook.was_called = False
+    cache_key.custom_hook()
+    return hook.was_called
+
+
+def hlo_text(module_bytes: bytes, *, large_constants: bool = True) -> str:
+    """Return a serialized HloModuleProto as HLO text.
+
+    Args:
+        module_bytes: the serialized module.
+        large_constants: print constants of more than ten elements in full. Without it they become
+            `{...}`: easier to read, but no longer the same module.
+
+    Raises:
+        ModuleFormatError: the bytes are not a module.
+        UnsupportedJaxError: jaxlib's HLO printer has moved.
+    """
+    module_type = _require_private(_HLO, "HloModule")
+    options = _require_private(_HLO, "HloPrintOptions")()
+    options.print_large_constants = large_constants
+    try:
+        module = module_type.from_serialized_hlo_module_proto(module_bytes)
+    except (RuntimeError, TypeError) as error:
+        raise ModuleFormatError(
+            what=f"the bytes are not a serialized HLO module: {_reason(error)}",
+            where=_size(module_bytes, "bytes"),
+            fix="Pass what the HLO hook or a capture file holds, unchanged.",
+        ) from error
+    return str(module.to_string(options))
+
+
+def hlo_from_text(text: str) -> bytes:
+    """Return HLO text as a serialized HloModuleProto.
+
+    For text that XLA printed or a developer wrote. The parser reports most mistakes, but some, such
+    as a tuple instruction of array shape, end the process.
+
+    Raises:
+        ModuleFormatError: the text is not a module.
+        UnsupportedJaxError: jaxlib's HLO parser has moved.
+    """
+    parse = _require_private(_HLO, "hlo_module_from_text")
+    try:
+        module = parse(text)
+    except (RuntimeError, TypeError) as error:
+        raise ModuleFormatError(
+            what=f"the text is not an HLO module: {_reason(error)}",
+            where=_size(text, "characters"),
+            fix="Print modules with graphopt.jax_private.hlo_text, or correct the text there.",
+        ) from error
+    return bytes(module.as_serialized_hlo_module_proto())
+
+
+def _reason(error: Exception) -> str:
+    """The line of XLA's message that says what is wrong: the parser puts it second."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line for line in lines if "error:" in line), lines[0]).strip().rstrip(".:")
+
+
+def _size(data: object, unit: str) -> str:
+    return f"{len(data):,} {unit}" if isinstance(data, bytes | str) else f"a {type(data).__name__}"
+
+
+def backends_initialized() -> bool:
+    """Return whether jax has already set up its devices, without setting them up.
+
+    When the name has moved, the answer is True as soon as jax is imported: callers warn by it that
+    something may have been compiled already, and a needless warning is the smaller harm.
+    """
+    if "jax" not in sys.modules:
+        return False
+    ask = find_private(_XLA_BRIDGE, "backends_are_initialized")
+    return True if ask is None else bool(ask())
+
+
+def persistent_cache_enabled() -> bool:
+    """Return whether jax keeps compiled programs on disk, where they outlive this process.
+
+    Uses public settings only, which cannot move: a cache directory is set, and the cache is on.
+    """
+    import jax
+
+    config: Any = jax.config  # its settings are attributes that jax's annotations do not list
+    return bool(config.jax_enable_compilation_cache and config.jax_compilation_cache_dir)
