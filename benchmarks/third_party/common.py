@@ -36,7 +36,7 @@ def uniform(seed: int, *shape: int) -> jax.Array:
 def mlp_params(seed: int, sizes: tuple[int, ...]) -> list[tuple[jax.Array, jax.Array]]:
     """Weights and biases of a plain multilayer perceptron with the given layer sizes."""
     return [
-        (normal(seed + layer, fan_in, fan_out) / fan_in**0.5, jnp.zeros(fan_out))
+        (normal(seed + layer, fan_in, fan_out) / fan_in**0.5, 0.1 * normal(seed + layer, fan_out))
         for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes))
     ]
 

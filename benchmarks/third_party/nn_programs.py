@@ -99,6 +99,7 @@ def haiku_resnet_train_step() -> Program:
             bottleneck=False,
             channels_per_group=(8, 16, 32, 32),
             use_projection=(True, True, True, True),
+            logits_config={"w_init": hk.initializers.RandomNormal(0.1)},
         )
         return net(images, is_training=True)
 
@@ -142,7 +143,7 @@ def flax_linen_encoder_grad() -> Program:
         def __call__(self, tokens: jax.Array) -> jax.Array:
             x = nn.Embed(100, 32)(tokens)
             for _ in range(2):
-                x = x + nn.MultiHeadDotProductAttention(num_heads=4)(nn.RMSNorm()(x))
+                x = x + nn.MultiHeadDotProductAttention(4, use_bias=False)(nn.RMSNorm()(x))
                 x = x + nn.Dense(32)(nn.gelu(nn.Dense(64)(nn.LayerNorm()(x))))
             return nn.Dense(100)(x)
 
@@ -334,6 +335,7 @@ def quax_lora_grad() -> Program:
     mlp = eqx.nn.MLP(32, 8, 64, 2, jax.nn.relu, key=jax.random.PRNGKey(0))
     adapted = lora.loraify(mlp, rank=4, key=jax.random.PRNGKey(1))
     params, static = eqx.partition(adapted, eqx.is_array)
+    params = jax.tree.map(lambda leaf: leaf + 0.01, params)  # one factor starts at zero
 
     def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
         model = eqx.combine(params, static)

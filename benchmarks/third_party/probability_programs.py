@@ -56,7 +56,7 @@ def blackjax_mclmc_gaussian() -> Program:
 
         def step(state: Any, key: jax.Array) -> Any:
             state, info = mclmc.step(key, state)
-            return state, (state.position, info.energy_change)
+            return state, (state.position, info.logdensity)
 
         return jax.lax.scan(step, mclmc.init(position, init_key), jax.random.split(step_key, 10))
 
@@ -243,8 +243,8 @@ def tinygp_quasisep_predict() -> Program:
     return predict, (jnp.float32(2.0), x, jnp.sin(2.0 * x) + 0.2 * normal(3, 64))
 
 
-def _evolve(algorithm: Any, params: Any, generations: int) -> Program:
-    """Program that runs some generations of an evosax algorithm on a quadratic bowl."""
+def _evolve(algorithm: Any, params: Any, generations: int) -> Any:
+    """Function that runs some generations of an evosax algorithm on a quadratic bowl."""
 
     def run(key: jax.Array, state: Any, target: jax.Array) -> Any:
         def generation(state: Any, key: jax.Array) -> Any:
@@ -256,18 +256,20 @@ def _evolve(algorithm: Any, params: Any, generations: int) -> Program:
 
         return jax.lax.scan(generation, state, jax.random.split(key, generations))
 
-    return run, (jax.random.PRNGKey(1), normal(2, algorithm.num_dims))
+    return run
 
 
 def evosax_cma_es() -> Program:
-    """One generation of covariance matrix adaptation."""
+    """One generation of covariance matrix adaptation, from a state with a general covariance."""
     from evosax.algorithms import CMA_ES
 
     algorithm = CMA_ES(population_size=64, solution=jnp.zeros(32))
     params = algorithm.default_params
-    run, (key, target) = _evolve(algorithm, params, 1)
-    state = algorithm.init(jax.random.PRNGKey(0), jnp.ones(32), params)
-    return run, (key, as_arrays(state), target)
+    run = _evolve(algorithm, params, 1)
+    target = normal(2, 32)
+    state = as_arrays(algorithm.init(jax.random.PRNGKey(0), jnp.ones(32), params))
+    state, _ = jax.jit(_evolve(algorithm, params, 20))(jax.random.PRNGKey(1), state, target)
+    return run, (jax.random.PRNGKey(4), state, target)
 
 
 def evosax_differential_evolution() -> Program:
@@ -276,11 +278,11 @@ def evosax_differential_evolution() -> Program:
 
     algorithm = DifferentialEvolution(population_size=32, solution=jnp.zeros(10))
     params = algorithm.default_params
-    run, (key, target) = _evolve(algorithm, params, 4)
+    target = normal(2, 10)
     population = normal(3, 32, 10)
     fitness = jnp.sum((population - target) ** 2, axis=-1)
     state = algorithm.init(jax.random.PRNGKey(0), population, fitness, params)
-    return run, (key, as_arrays(state), target)
+    return _evolve(algorithm, params, 4), (jax.random.PRNGKey(1), as_arrays(state), target)
 
 
 WORKLOADS: dict[str, Builder] = {

@@ -183,7 +183,7 @@ def jaxopt_lbfgs_logistic() -> Program:
             return jnp.mean(losses) + 0.05 * jnp.sum(weights**2)
 
         params, state = jaxopt.LBFGS(objective, maxiter=8, jit=True).run(weights)
-        return params, state.value, state.error
+        return params, state.value
 
     labels = jax.random.randint(jax.random.PRNGKey(1), (100,), 0, 4)
     return fit, (jnp.zeros((10, 4)), normal(0, 100, 10), labels)

@@ -1,1 +1,18 @@
-"""HLO modules as graphs."""
+"""HLO modules as graphs: build, decide, rewrite, verify."""
+
+from graphopt.hlo.build import build_graph
+from graphopt.hlo.decisions import Decisions, Masks
+from graphopt.hlo.graph import Computation, Graph
+from graphopt.hlo.rewrite import Rewrite, rewrite
+from graphopt.hlo.verify import verify
+
+__all__ = [
+    "Computation",
+    "Decisions",
+    "Graph",
+    "Masks",
+    "Rewrite",
+    "build_graph",
+    "rewrite",
+    "verify",
+]

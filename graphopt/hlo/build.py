@@ -37,6 +37,7 @@ from graphopt.hlo.ops import OP_BY_NAME, SIDE_EFFECTS, OpKind
 from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import Machine, UnitKind, probe
 
+
 @dataclass
 class Draft:
     """A node while the graph is being built; operands are positions in `Builder.drafts`."""
@@ -253,9 +254,7 @@ class Builder:
         for operand_id in inner.operand_ids:
             source = skip_bitcasts(body, operand_id & LOCAL_ID)
             if source.opcode == "parameter":
-                reads.add(
-                    self.analysis.resolve(computation, operands[source.parameter_number])
-                )
+                reads.add(self.analysis.resolve(computation, operands[source.parameter_number]))
         draft.reads = frozenset(reads)
 
     def _freeze_updates(self, body: ComputationIndex, mapping: dict[int, int]) -> None:
@@ -436,6 +435,8 @@ def _is_inlined_call(module: ModuleIndex, instruction: Any) -> bool:
         return False
     callee = module.computations[instruction.called_computation_ids[0]]
     root = callee.by_id[callee.root]
-    return root.opcode == "while" and len(callee.instructions) == 2 and not np.any(
-        [i.control_predecessor_ids for i in callee.instructions]
+    return (
+        root.opcode == "while"
+        and len(callee.instructions) == 2
+        and not np.any([i.control_predecessor_ids for i in callee.instructions])
     )

@@ -9,6 +9,8 @@ decisions at once and are settled here, in a fixed order, each under a rule name
   make a cluster too large, is written to memory instead. Clusters equal to XLA's own are exempt.
 * ``library-operation``: an operand that the library cannot compute is written to memory instead; if it
   must stay fused, the cluster goes to the loop generator.
+* ``read-from-memory``: an operand fused into a dot that no library cluster computes is written to
+  memory.
 * ``no-partner``: a root that asks to join but has no legal partner keeps a cluster of its own.
 """
 
@@ -116,7 +118,11 @@ class _Former:
     def run(self) -> None:
         graph, in_memory = self.graph, self.out.in_memory
         for node in range(len(graph) - 1, -1, -1):
-            if not in_memory[node] or not self._makes_cluster(node):
+            if not in_memory[node]:
+                continue
+            if not self._makes_cluster(node):
+                for operand in graph.operand_lists[node]:
+                    self._write(operand, "read-from-memory")
                 continue
             cluster = self._cluster(node, self.unit[node])
             self.budget -= len(cluster.nodes)
@@ -176,9 +182,7 @@ class _Former:
                     stack.append(operand)
         return frozenset(seen)
 
-    def _grow(
-        self, root: int, unit: int, exempt: frozenset[int], library: bool
-    ) -> Cluster | None:
+    def _grow(self, root: int, unit: int, exempt: frozenset[int], library: bool) -> Cluster | None:
         """Takes in fused operands, largest node index first, so that all uses are known."""
         graph = self.graph
         ops, operand_lists, elements = graph.ops, graph.operand_lists, self.elements
@@ -190,7 +194,9 @@ class _Former:
         default_library = library and unit == self.default_unit[root] and bool(exempt)
         while heap:
             node = -heapq.heappop(heap)
-            if node != root and not self._keeps_fused(node, uses[node], copies, exempt, len(inside)):
+            if node != root and not self._keeps_fused(
+                node, uses[node], copies, exempt, len(inside)
+            ):
                 external.append(node)
                 continue
             if library and not (self.library_ok[node] or (default_library and node in exempt)):
@@ -285,6 +291,8 @@ class _Former:
 
 def _window_size(graph: Graph, node: int) -> int:
     size = 1
-    for dimension in HloInstructionProto.FromString(graph.source.attributes[node]).window.dimensions:
+    for dimension in HloInstructionProto.FromString(
+        graph.source.attributes[node]
+    ).window.dimensions:
         size *= max(1, dimension.size)
     return size

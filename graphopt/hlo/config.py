@@ -8,9 +8,7 @@ from math import prod
 from typing import Any, Final
 
 LIBRARY_FUSION: Final = "__ynn_fusion"
-LIBRARY_CONFIG: Final = (
-    b'{"outer_dimension_partitions":[],"fusion_config":{"kind":"__ynn_fusion"}}'
-)
+LIBRARY_CONFIG: Final = b'{"outer_dimension_partitions":[],"fusion_config":{"kind":"__ynn_fusion"}}'
 """Config of a kCustom fusion that the YNN kernel library executes."""
 
 

@@ -131,9 +131,7 @@ class Masks:
                     field, f"{field}={value[node]} is forbidden by rule {name}", node, name
                 )
 
-    def sample(
-        self, rng: np.random.Generator, default: Decisions, change: float
-    ) -> Decisions:
+    def sample(self, rng: np.random.Generator, default: Decisions, change: float) -> Decisions:
         """Random legal decisions: each field of each node is redrawn with probability `change`."""
         out = default.copy()
         for field in FIELDS:
@@ -152,7 +150,9 @@ def _describe(value: object) -> str:
     return type(value).__name__
 
 
-def _error(field: str, what: str, node: int | None = None, rule: str | None = None) -> DecisionError:
+def _error(
+    field: str, what: str, node: int | None = None, rule: str | None = None
+) -> DecisionError:
     where = "decisions" if node is None else f"node {node}"
     return DecisionError(
         what=what,

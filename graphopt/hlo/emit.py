@@ -9,8 +9,7 @@ from graphopt.hlo import config
 from graphopt.hlo.clusters import Cluster, Clustering
 from graphopt.hlo.graph import Computation, Graph
 from graphopt.hlo.module import SMALL_CALL, Role
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.regions import Plan, Region
+from graphopt.hlo.regions import Plan, Region, item_reads, region_inputs
 from graphopt.hlo.schema import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.machine import UnitKind
 
@@ -210,65 +209,24 @@ class RegionWriter:
     def run(self) -> Any:
         """Writes the computation; returns the call instruction in the outer one."""
         single = len(self.region.items) == 1
-        reads = self._reads()
-        parameters = reads if single else self._external(reads)
-        for node in parameters:
+        inputs = region_inputs(self.graph, self.clustering, self.outer.plan.items, self.region)
+        for node in inputs:
             self.values[node] = self.scope.add_parameter(
                 self.graph.source.shapes[node], len(self.arguments)
             )
             self.arguments.append(node)
         written: dict[int, int] = {}
         for item in self.region.items:
-            for node in self._item_reads(item):
+            for node in item_reads(self.graph, self.clustering, item):
                 self._value(node)
             instruction = write_item(self.scope, self.clustering, item, self.values)
             written[item] = instruction.id
-            before = sorted(
-                written[b] for b in self.outer.plan.items.ordered[item] if b in written
-            )
+            before = sorted(written[b] for b in self.outer.plan.items.ordered[item] if b in written)
             instruction.control_predecessor_ids.extend(before)
         if single:
             root = written[self.region.items[0]]
             return self._call_single(root)
         return self._call(self._outputs())
-
-    def _item_reads(self, item: int) -> list[int]:
-        cluster = self.clustering.clusters.get(item)
-        return self.graph.operand_lists[item] if cluster is None else cluster.operands
-
-    def _reads(self) -> list[int]:
-        return list(
-            dict.fromkeys(node for item in self.region.items for node in self._item_reads(item))
-        )
-
-    def _is_inside(self, node: int) -> bool:
-        """True if a value is computed in the region, or is a view of one that is."""
-        item = self.outer.plan.items.item_of[node]
-        if item in self.members:
-            return True
-        op = self.graph.ops[node]
-        if op.name in ("get-tuple-element", "bitcast") and node not in self.clustering.clusters:
-            return self._is_inside(self.graph.operand_lists[node][0])
-        return False
-
-    def _is_repeated(self, node: int) -> bool:
-        """True for a tuple or scalar constant, which the region writes again for itself."""
-        name = self.graph.ops[node].name
-        return name == "tuple" or (name == "constant" and not self.graph.dim_lists[node])
-
-    def _external(self, reads: list[int]) -> list[int]:
-        """Values to pass in, tuples taken apart."""
-        out: dict[int, None] = {}
-        for node in reads:
-            if self._is_repeated(node):
-                for part in self._external(self.graph.operand_lists[node]):
-                    out[part] = None
-            elif not self._is_inside(node):
-                out[node] = None
-            elif self.outer.plan.items.item_of[node] not in self.members:
-                for part in self._external(self.graph.operand_lists[node]):
-                    out[part] = None
-        return list(out)
 
     def _value(self, node: int) -> int:
         """Local id of a value inside the region; repeats views, tuples and scalar constants."""
@@ -286,7 +244,7 @@ class RegionWriter:
         for item in plan.items.members:
             if item in self.members:
                 continue
-            for node in self._item_reads(item):
+            for node in item_reads(self.graph, self.clustering, item):
                 if plan.items.item_of[node] in self.members:
                     needed[node] = None
         root = self.outer.computation.root
@@ -362,9 +320,7 @@ class RegionWriter:
             self.outer.values[node] = int(scope.add_tuple(elements).id)
 
 
-def write_item(
-    scope: Scope, clustering: Clustering, item: int, values: dict[int, int]
-) -> Any:
+def write_item(scope: Scope, clustering: Clustering, item: int, values: dict[int, int]) -> Any:
     """Writes a plain instruction or a fusion; records the ids of its values in `values`."""
     cluster = clustering.clusters.get(item)
     if cluster is not None:
@@ -444,8 +400,3 @@ def _fused_computation(module: ModuleEmitter, cluster: Cluster) -> Any:
     if not several:
         return scope.finish(local[cluster.outputs[0]])
     return scope.finish(int(scope.add_tuple([local[o] for o in cluster.outputs]).id))
-
-
-def is_control(graph: Graph, node: int) -> bool:
-    """True for while, conditional and call."""
-    return graph.ops[node].kind is OpKind.CONTROL

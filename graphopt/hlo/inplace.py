@@ -115,7 +115,9 @@ class InPlaceAnalysis:
         for instruction in computation.instructions:
             local = instruction.id & LOCAL_ID
             for operand, path in self._targets(instruction):
-                target = self.resolve(computation, instruction.operand_ids[operand] & LOCAL_ID, path)
+                target = self.resolve(
+                    computation, instruction.operand_ids[operand] & LOCAL_ID, path
+                )
                 writers.setdefault(target, set()).add(local)
             if instruction.opcode not in _ALIASES:
                 reads[local] = self._reads_of(computation, instruction)
@@ -130,9 +132,7 @@ class InPlaceAnalysis:
         self.reads[computation.id] = reads
         self.hazards[computation.id] = _collect(computation.id, writers, reads)
 
-    def _add_carried_writers(
-        self, body: ComputationIndex, writers: dict[Value, set[int]]
-    ) -> None:
+    def _add_carried_writers(self, body: ComputationIndex, writers: dict[Value, set[int]]) -> None:
         """The instruction that defines a carried value overwrites the value of the last iteration."""
         parameter = next(i for i in body.instructions if i.opcode == "parameter")
         local = parameter.id & LOCAL_ID
@@ -255,9 +255,7 @@ def _collect(
     ]
 
 
-def reachable_writers(
-    computation: ComputationIndex, writers: list[int]
-) -> dict[int, int]:
+def reachable_writers(computation: ComputationIndex, writers: list[int]) -> dict[int, int]:
     """For each instruction, the set of `writers` that depend on it, as a bit set.
 
     Bit k of the result for instruction i is set if ``writers[k]`` follows i by data or control

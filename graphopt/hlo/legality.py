@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from graphopt.hlo import config
 from graphopt.hlo.decisions import ALLOWED, Masks
 from graphopt.hlo.graph import FROZEN_FUSED, FROZEN_ROOT
 from graphopt.hlo.library import library_nodes
+from graphopt.hlo.module import LOCAL_ID, ComputationIndex
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import UnitKind
@@ -94,6 +95,9 @@ class Facts:
             for node in range(computation.first, computation.end):
                 if graph.ops[node].name == "fusion":
                     ok[node] = self._regional_fusion(node)
+                elif graph.ops[node].name == "dot":
+                    types = {int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])}
+                    ok[node] = len(types) == 1
                 for callee in by_caller.get(node, ()):
                     inner = graph.computations[callee]
                     ok[node] &= bool(ok[inner.first : inner.end].all())
@@ -102,13 +106,19 @@ class Facts:
     def _regional_fusion(self, node: int) -> bool:
         module = self.graph.source.module
         body = module.computations[self.graph.source.called[node][0]]
-        return all(i.opcode not in ("scatter", "fusion") for i in body.instructions) and (
-            b'"kind"' not in _instruction_config(self.graph, node)
+        proto = HloInstructionProto.FromString(self.graph.source.attributes[node])
+        return proto.fusion_kind != "kCustom" and all(
+            i.opcode not in ("scatter", "fusion") and not _mixes_types(body, i)
+            for i in body.instructions
         )
 
 
-def _instruction_config(graph: Graph, node: int) -> bytes:
-    return bytes(HloInstructionProto.FromString(graph.source.attributes[node]).backend_config)
+def _mixes_types(computation: ComputationIndex, instruction: Any) -> bool:
+    """True for a dot whose operands and result differ in type: its native code is not valid LLVM."""
+    if instruction.opcode != "dot":
+        return False
+    operands = [computation.by_id[i & LOCAL_ID] for i in instruction.operand_ids]
+    return len({i.shape.element_type for i in (instruction, *operands)}) > 1
 
 
 Predicate = Callable[[Facts], BoolArray]
@@ -286,8 +296,13 @@ def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) ->
         for node in candidates:
             if column == graph.default.unit[node]:
                 continue
-            if single[node] or few[node] or unit.threads != config.feasible_parts(
-                tuple(dims[node]), tuple(layouts[node].layout.minor_to_major), unit.threads
+            if (
+                single[node]
+                or few[node]
+                or unit.threads
+                != config.feasible_parts(
+                    tuple(dims[node]), tuple(layouts[node].layout.minor_to_major), unit.threads
+                )
             ):
                 masks.unit_rule[node, column] = rule
 

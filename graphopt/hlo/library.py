@@ -68,8 +68,7 @@ def _reduce(graph: Graph, node: int) -> bool:
     if len(operands) != 2 or not _instruction(graph, node).dimensions:
         return False
     return (
-        graph.ops[operands[1]].name == "constant"
-        and reducer(graph, node) in units.LIBRARY_REDUCERS
+        graph.ops[operands[1]].name == "constant" and reducer(graph, node) in units.LIBRARY_REDUCERS
     )
 
 

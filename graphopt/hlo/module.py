@@ -116,7 +116,9 @@ def index(proto: Any) -> ModuleIndex:
     module = ModuleIndex(proto)
     if not proto.computations:
         raise ModuleFormatError(
-            what="the module has no computations", where=proto.name or "module", fix="check the bytes"
+            what="the module has no computations",
+            where=proto.name or "module",
+            fix="check the bytes",
         )
     for computation in proto.computations:
         by_id = {instruction.id & LOCAL_ID: instruction for instruction in computation.instructions}

@@ -37,6 +37,58 @@ class Region:
     items: list[int]
 
 
+def item_reads(graph: Graph, clustering: Clustering, item: int) -> list[int]:
+    """Nodes in memory that an item reads."""
+    cluster = clustering.clusters.get(item)
+    return graph.operand_lists[item] if cluster is None else cluster.operands
+
+
+def is_repeated(graph: Graph, node: int) -> bool:
+    """True for a tuple or scalar constant, which a region writes again for itself."""
+    name = graph.ops[node].name
+    return name == "tuple" or (name == "constant" and not graph.dim_lists[node])
+
+
+def is_inside(
+    graph: Graph, clustering: Clustering, items: Items, members: set[int], node: int
+) -> bool:
+    """True if a value is computed by `members`, or is a view of one that is."""
+    if items.item_of[node] in members:
+        return True
+    if node in clustering.clusters:
+        return False
+    if graph.ops[node].name in ("get-tuple-element", "bitcast"):
+        return is_inside(graph, clustering, items, members, graph.operand_lists[node][0])
+    return False
+
+
+def region_inputs(graph: Graph, clustering: Clustering, items: Items, region: Region) -> list[int]:
+    """Nodes whose values a region takes from outside, in order of first use.
+
+    Tuples are taken apart and scalar constants repeated inside, except in a region of one item, which
+    takes that item's operands as they are.
+    """
+    reads = dict.fromkeys(
+        node for item in region.items for node in item_reads(graph, clustering, item)
+    )
+    if len(region.items) == 1:
+        return list(reads)
+    members = set(region.items)
+    out: dict[int, None] = {}
+    stack = list(reversed(reads))
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if node in seen or items.item_of[node] in members:
+            continue
+        seen.add(node)
+        if is_repeated(graph, node) or is_inside(graph, clustering, items, members, node):
+            stack.extend(reversed(graph.operand_lists[node]))
+        else:
+            out[node] = None
+    return list(out)
+
+
 @dataclass
 class Plan:
     """What one computation will consist of.
@@ -57,22 +109,39 @@ def make_plan(graph: Graph, clustering: Clustering, items: Items) -> Plan:
     plan = Plan(items)
     caller = items.computation.caller
     inside_native = caller is not None and _is_native(graph, clustering, caller)
-    order = _ordered(graph, items, {item: [item] for item in items.members}, {})
+    order = _ordered(graph, {item: items.before(item) for item in items.members})
     if not inside_native:
         for region in _regions(graph, clustering, items, order):
             for item in region.items:
                 plan.region_of[item] = region
-    groups: dict[int, list[int]] = {}
-    leader: dict[int, int] = {}
-    for item in order:
-        region_or_none = plan.region_of.get(item)
-        name = item if region_or_none is None else region_or_none.items[0]
-        groups.setdefault(name, []).append(item)
-        leader[item] = name
-    for name in _ordered(graph, items, groups, leader):
+    for name in _ordered(graph, _dependencies(graph, clustering, plan, order)):
         found = plan.region_of.get(name)
         plan.entries.append(name if found is None else found)
     return plan
+
+
+def _dependencies(
+    graph: Graph, clustering: Clustering, plan: Plan, order: list[int]
+) -> dict[int, set[int]]:
+    """What each entry must follow; a region goes by the name of its first item."""
+    items = plan.items
+
+    def name(item: int) -> int:
+        region = plan.region_of.get(item)
+        return item if region is None else region.items[0]
+
+    before: dict[int, set[int]] = {}
+    for item in order:
+        region = plan.region_of.get(item)
+        if region is None:
+            before[item] = {name(b) for b in items.before(item)}
+        elif item == region.items[0]:
+            inputs = region_inputs(graph, clustering, items, region)
+            earlier = {items.item_of[node] for node in inputs}
+            for member in region.items:
+                earlier |= items.ordered[member]
+            before[item] = {name(b) for b in earlier} - {item}
+    return before
 
 
 def _is_native(graph: Graph, clustering: Clustering, item: int) -> bool:
@@ -81,9 +150,7 @@ def _is_native(graph: Graph, clustering: Clustering, item: int) -> bool:
     return graph.units[unit].kind is UnitKind.NATIVE
 
 
-def _regions(
-    graph: Graph, clustering: Clustering, items: Items, order: list[int]
-) -> list[Region]:
+def _regions(graph: Graph, clustering: Clustering, items: Items, order: list[int]) -> list[Region]:
     native_level: dict[int, int] = {}
     other_level: dict[int, int] = {}
     levels: dict[int, list[int]] = {}
@@ -128,18 +195,14 @@ def _cut(graph: Graph, clustering: Clustering, members: list[int]) -> list[list[
     return runs
 
 
-def _ordered(
-    graph: Graph, items: Items, groups: dict[int, list[int]], leader: dict[int, int]
-) -> list[int]:
-    """Topological order of groups, otherwise as in the incoming module."""
+def _ordered(graph: Graph, before: dict[int, set[int]]) -> list[int]:
+    """Topological order, otherwise as in the incoming module."""
     position = graph.source.position
-    waiting = dict.fromkeys(groups, 0)
-    follows: dict[int, list[int]] = {name: [] for name in groups}
-    for name, members in groups.items():
-        before = {leader.get(b, b) for item in members for b in items.before(item)} - {name}
-        waiting[name] = len(before)
-        for earlier in before:
-            follows[earlier].append(name)
+    waiting = {name: len(earlier) for name, earlier in before.items()}
+    follows: dict[int, list[int]] = {name: [] for name in before}
+    for name, earlier in before.items():
+        for one in earlier:
+            follows[one].append(name)
     ready = [(position[name], name) for name, count in waiting.items() if not count]
     heapq.heapify(ready)
     order = []
