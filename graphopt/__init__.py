@@ -1,1 +1,27 @@
-"""graphopt: a learned fusion-and-placement pass for XLA."""
+"""graphopt: a learned fusion-and-placement pass for XLA.
+
+>>> import graphopt
+>>> graphopt.install()            # every jax.jit from now on
+>>> print(graphopt.report())      # what was seen, rewritten, kept, and why
+"""
+
+from graphopt.corpus.capture import capture, capture_modules
+from graphopt.errors import GraphOptError
+from graphopt.hlo import Decisions, Graph, build_graph, rewrite
+from graphopt.plugin import install, report, reset_report, uninstall
+from graphopt.version import VERSION as __version__
+
+__all__ = [
+    "Decisions",
+    "Graph",
+    "GraphOptError",
+    "__version__",
+    "build_graph",
+    "capture",
+    "capture_modules",
+    "install",
+    "report",
+    "reset_report",
+    "rewrite",
+    "uninstall",
+]

@@ -11,6 +11,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from graphopt.errors import ModuleFormatError, UnsupportedJaxError
@@ -18,6 +19,7 @@ from graphopt.errors import ModuleFormatError, UnsupportedJaxError
 _CACHE_KEY = "jax._src.cache_key"
 _XLA_BRIDGE = "jax._src.xla_bridge"
 _HLO = "jaxlib._hlo"
+_COMPILER = "jax._src.compiler"
 
 PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (_CACHE_KEY, "custom_hook"),
@@ -25,6 +27,7 @@ PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (_HLO, "HloModule"),
     (_HLO, "HloPrintOptions"),
     (_HLO, "hlo_module_from_text"),
+    (_COMPILER, "compile_or_get_cached"),
 )
 """The private names in use, as (module, attribute)."""
 
@@ -202,3 +205,8 @@ def persistent_cache_enabled() -> bool:
 
     config: Any = jax.config  # its settings are attributes that jax's annotations do not list
     return bool(config.jax_enable_compilation_cache and config.jax_compilation_cache_dir)
+
+
+def is_compiler_frame(frame: FrameType) -> bool:
+    """Return whether a Python frame belongs to jax's compiler; False for all when it has moved."""
+    return frame.f_globals.get("__name__") == _COMPILER

@@ -25,8 +25,9 @@ _logger = logging.getLogger("graphopt")
 class Subscription:
     """A handler's place in the queue; `close` removes it (idempotent)."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, exclusive: bool = False) -> None:
         self.handler = handler
+        self.exclusive = exclusive
 
     def close(self) -> None:
         """Stops offering modules to the handler."""
@@ -42,20 +43,20 @@ _subscriptions: list[Subscription] = []
 _registered = False
 
 
-def subscribe(handler: Handler, *, first: bool = False) -> Subscription:
+def subscribe(handler: Handler, *, exclusive: bool = False) -> Subscription:
     """Offers every module that XLA:CPU compiles from now on to `handler`.
 
     Args:
         handler: called on XLA's own threads, several at once.
-        first: ask this handler before those already subscribed.
+        exclusive: while subscribed, only this handler is asked: the newest exclusive one.
 
     Raises:
         UnsupportedJaxError: this jax has no transformation hook.
     """
-    subscription = Subscription(handler)
+    subscription = Subscription(handler, exclusive)
     with _lock:
         _register()
-        _subscriptions.insert(0 if first else len(_subscriptions), subscription)
+        _subscriptions.append(subscription)
     return subscription
 
 
@@ -115,7 +116,9 @@ def _unregister() -> None:
 
 def _callback(data: bytes) -> bytes | None:
     """What XLA calls. Raising here would raise in the user's program, so nothing escapes."""
-    for subscription in tuple(_subscriptions):
+    asked = tuple(_subscriptions)
+    exclusive = [s for s in asked if s.exclusive]
+    for subscription in exclusive[-1:] or asked:
         try:
             answer = subscription.handler(data)
         except BaseException:

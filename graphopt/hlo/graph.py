@@ -191,6 +191,15 @@ class Graph:
         return np.asarray(per_computation)[self.computation]
 
     @cached_property
+    def nested_sizes(self) -> list[int]:
+        """Nodes that a node stands for, those of the computations it calls included; N entries."""
+        sizes = [1] * len(self)
+        for computation in self.computations:
+            if computation.caller is not None:
+                sizes[computation.caller] += sum(sizes[computation.first : computation.end])
+        return sizes
+
+    @cached_property
     def plain_copies(self) -> NDArray[np.bool_]:
         """bool [N]; copies outside fusions: XLA put them there to separate buffers."""
         runtime = np.array([u.kind is UnitKind.RUNTIME for u in self.units], np.bool_)

@@ -38,7 +38,9 @@ class Compiled:
 
     def __call__(self) -> Any:
         """Runs once and waits for the result."""
-        return jax.block_until_ready(self.executable(*self.args))
+        result = self.executable(*self.args)
+        jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+        return result
 
 
 def compile_with(
@@ -47,7 +49,8 @@ def compile_with(
     """Compiles ``fn(*args)`` anew, passing its module through `transform`.
 
     An exception of the transform is raised here, after XLA has compiled its default; it never
-    travels through XLA. One call at a time per process, so that only this function's modules are seen.
+    travels through XLA. An installed plugin is not asked. One call at a time per process, so that only
+    this function's modules are seen.
     """
     wrapped = jax.jit(lambda *arguments: fn(*arguments))
     lowered = wrapped.lower(*args)
@@ -70,7 +73,7 @@ def compile_with(
             spent += time.perf_counter() - start
 
     with _one_at_a_time:
-        subscription = xla_hook.subscribe(handler, first=True)
+        subscription = xla_hook.subscribe(handler, exclusive=True)
         try:
             start = time.perf_counter()
             executable = lowered.compile()

@@ -1,0 +1,133 @@
+"""The ``graphopt`` command: parses and calls, nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Union
+
+import tyro
+
+from graphopt.errors import GraphOptError
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Measure real programs with XLA's default and with the plugin."""
+
+    policy: str = "heuristic"
+    """Policy to install."""
+    graphs: tuple[str, ...] = ()
+    """Names of programs; all if none is given."""
+    workloads: str = "demo"
+    """Program set: demo, fuzz or pkg.module:WORKLOADS."""
+    budget_s: float = 4.0
+    """Seconds of timing per program."""
+    out: Path | None = None
+    """Write the rows as JSON here."""
+
+    def run(self) -> int:
+        """Exit status 1 if any result differs."""
+        from graphopt.evaluate.demo import run_demo
+
+        rows = run_demo(self.policy, self.graphs, self.workloads, self.budget_s, self.out)
+        return 0 if all(row.equal for row in rows) else 1
+
+
+@dataclass(frozen=True)
+class Fuzz:
+    """Try random legal decisions, each in a child process, and compare results."""
+
+    graphs: tuple[str, ...] = ()
+    """Names of programs; all if none is given."""
+    workloads: str = "fuzz"
+    """Program set: fuzz, demo or pkg.module:WORKLOADS."""
+    trials: int = 400
+    """Decision vectors in all."""
+    seed: int = 0
+    """First seed."""
+    timeout_s: float = 120.0
+    """A trial that takes longer counts as a hang."""
+    workers: int = 2
+    """Child processes at once."""
+
+    def run(self) -> int:
+        """Exit status 1 if any trial fails."""
+        from graphopt.evaluate.progress import run_fuzz
+
+        report = run_fuzz(
+            self.workloads, self.graphs, self.trials, self.seed, self.timeout_s, self.workers
+        )
+        return 1 if report.failures else 0
+
+
+@dataclass(frozen=True)
+class Capture:
+    """Print the graphs that XLA sees for a builder pkg.module:ATTRIBUTE (or a built-in program)."""
+
+    workload: Annotated[str, tyro.conf.Positional]
+    """pkg.module:builder, or the name of a built-in program."""
+    hlo: bool = False
+    """Print the HLO text too."""
+
+    def run(self) -> int:
+        """Always exit status 0."""
+        from graphopt.evaluate.inspect import print_graphs
+
+        print_graphs(self.workload, self.hlo)
+        return 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure the plugin itself: identity rewrites and overhead."""
+
+    what: Annotated[str, tyro.conf.Positional] = "all"
+    """identity, overhead, scaling or all."""
+    budget_s: float = 4.0
+    """Seconds of timing per program."""
+
+    def run(self) -> int:
+        """Always exit status 0."""
+        from graphopt.evaluate.bench import run_bench
+
+        run_bench(self.what, self.budget_s)
+        return 0
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say whether graphopt works on this machine."""
+
+    def run(self) -> int:
+        """Exit status 1 if something needed is missing."""
+        from graphopt.evaluate.doctor import diagnose
+
+        text, healthy = diagnose()
+        print(text)
+        return 0 if healthy else 1
+
+
+Commands = Union[Demo, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit status."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if argv[:1] == ["run"]:  # everything after it belongs to the script
+            from graphopt.evaluate.script import run_script
+
+            return run_script(argv[1:])
+        return tyro.cli(Commands, prog="graphopt", args=argv).run()
+    except GraphOptError as error:
+        print(f"graphopt: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,27 @@
+"""The graphs that XLA sees when it compiles a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from graphopt.hlo import Graph, build_graph
+
+
+def capture_modules(fn: Callable[..., Any], *args: Any) -> list[bytes]:
+    """Serialised HLO modules of one call of a jittable function, as the hook receives them.
+
+    The function is compiled anew and not run; an installed plugin does not touch the modules.
+    """
+    from graphopt.measure import compile_with
+
+    return compile_with(fn, args).modules
+
+
+def capture(fn: Callable[..., Any], *args: Any) -> list[Graph]:
+    """Graphs of one call of a jittable function.
+
+    Raises:
+        UnsupportedModuleError: a module that graphopt leaves alone; `rule` says why.
+    """
+    return [build_graph(data) for data in capture_modules(fn, *args)]

@@ -1,0 +1,1 @@
+"""Commands that run programs: demo, fuzz, bench, doctor, run."""

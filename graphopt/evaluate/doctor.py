@@ -1,0 +1,63 @@
+"""``graphopt doctor``: does it work on this machine, and what would it leave alone?"""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import graphopt.version
+from graphopt import jax_private, xla_hook
+from graphopt.errors import GraphOptError
+from graphopt.machine import probe
+
+
+def diagnose() -> tuple[str, bool]:
+    """The doctor's report, and whether everything needed works."""
+    lines = [f"graphopt {graphopt.version.VERSION}, Python {platform.python_version()}"]
+    healthy = True
+    try:
+        import jax
+        import jaxlib.version
+
+        lines.append(f"jax {jax.__version__}, jaxlib {jaxlib.version.__version__}")
+        xla_hook.check_jax()
+        lines.append(f"backend {jax.default_backend()}, devices {len(jax.devices())}")
+        fired = _hook_fires()
+        lines.append("hook: " + ("fires" if fired else "DOES NOT FIRE: nothing can be optimized"))
+        healthy &= fired
+    except (ImportError, GraphOptError) as error:
+        return "\n".join([*lines, f"PROBLEM: {error}"]), False
+    machine = probe()
+    lines.append(f"machine: {machine}")
+    lines += [f"  unit {unit.name}: {unit.description}" for unit in machine.units]
+    lines.append(f"store: {_store_note()}")
+    lines += [f"left alone: {text}" for text in _left_alone()]
+    return "\n".join(lines), healthy
+
+
+def _hook_fires() -> bool:
+    """Compiles a small program and looks whether XLA called back."""
+    import jax.numpy as jnp
+
+    from graphopt.measure import compile_with
+
+    return bool(compile_with(lambda x: jnp.tanh(x) * 2.0, (jnp.ones(8),)).modules)
+
+
+def _store_note() -> str:
+    return (
+        os.environ.get("GRAPHOPT_STORE", "") or "not used: nothing has been tuned on this machine"
+    )
+
+
+def _left_alone() -> list[str]:
+    import jax
+
+    notes = ["modules with donated arguments, several devices, dynamic shapes or a schedule"]
+    if jax.default_backend() != "cpu":
+        notes.append(f"modules for {jax.default_backend()}: the hook comes before fusion there")
+    if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
+        notes.append("everything: GRAPHOPT_DISABLE is set")
+    if jax_private.persistent_cache_enabled():
+        notes.append("programs found in the persistent compilation cache are not compiled again")
+    return notes

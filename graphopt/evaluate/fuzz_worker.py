@@ -1,0 +1,146 @@
+"""The child of ``graphopt fuzz``: compiles and runs one program under random legal decisions.
+
+Reads one JSON request per line, ``{"seed": 7}``, and writes one JSON answer per line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from graphopt.corpus.program import Program
+from graphopt.corpus.workloads import load_programs
+from graphopt.hlo import Decisions, Graph, build_graph, rewrite
+from graphopt.machine import UnitKind
+from graphopt.measure import Compiled, compare_outputs, compile_with
+
+CHAOTIC_SLACK: Final = 1e3
+"""Factor on the tolerance for programs declared to amplify rounding."""
+
+
+def _random(change: float) -> Callable[[Graph, np.random.Generator], Decisions]:
+    return lambda graph, rng: graph.masks.sample(rng, graph.default, change)
+
+
+def _fuse_all(graph: Graph, rng: np.random.Generator) -> Decisions:
+    decisions = graph.masks.sample(rng, graph.default, 0.02)
+    decisions.fuse[graph.masks.fuse[:, 1]] = True
+    return decisions
+
+
+def _fuse_nothing(graph: Graph, rng: np.random.Generator) -> Decisions:
+    decisions = graph.masks.sample(rng, graph.default, 0.02)
+    decisions.fuse[graph.masks.fuse[:, 0]] = False
+    return decisions
+
+
+def _native(graph: Graph, rng: np.random.Generator) -> Decisions:
+    decisions = graph.masks.sample(rng, graph.default, 0.1)
+    unit = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE)
+    chosen = graph.masks.unit[:, unit] & (rng.random(len(graph)) < rng.choice([0.5, 0.9, 1.0]))
+    decisions.unit[chosen] = unit
+    return decisions
+
+
+def _join_and_library(graph: Graph, rng: np.random.Generator) -> Decisions:
+    decisions = graph.masks.sample(rng, graph.default, 0.2)
+    decisions.join[graph.masks.join[:, 1]] = True
+    unit = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.LIBRARY)
+    decisions.unit[graph.masks.unit[:, unit] & (rng.random(len(graph)) < 0.5)] = unit
+    return decisions
+
+
+MODES: Final[tuple[tuple[str, Callable[[Graph, np.random.Generator], Decisions]], ...]] = (
+    ("few changes", _random(0.02)),
+    ("some changes", _random(0.1)),
+    ("many changes", _random(0.3)),
+    ("all random", _random(1.0)),
+    ("fuse everything", _fuse_all),
+    ("fuse nothing", _fuse_nothing),
+    ("native regions", _native),
+    ("joins and library", _join_and_library),
+)
+"""Ways to draw decisions; a trial's seed picks one."""
+
+
+def draw(graph: Graph, seed: int) -> Decisions:
+    """The decisions of one trial."""
+    return MODES[seed % len(MODES)][1](graph, np.random.default_rng(seed))
+
+
+class Worker:
+    """One program, compiled by default once, then under many decisions."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.fn, self.args = program.build()
+        base: Compiled = compile_with(self.fn, self.args)
+        self.graphs = [build_graph(data) for data in base.modules]
+        self.reference: Any = jax.tree.map(np.asarray, _keys_to_data(base()))
+
+    def trial(self, seed: int) -> dict[str, Any]:
+        """Compiles and runs under the decisions of `seed`; says how it went."""
+        start = time.perf_counter()
+
+        def transform(data: bytes) -> bytes:
+            graph = build_graph(data)
+            return rewrite(graph, draw(graph, seed)).data
+
+        try:
+            compiled = compile_with(self.fn, self.args, transform)
+        except Exception as error:
+            return {"status": "compile error", "detail": _short(error)}
+        compiled_at = time.perf_counter()
+        try:
+            result = _keys_to_data(compiled())
+        except Exception as error:
+            return {"status": "run error", "detail": _short(error)}
+        slack = CHAOTIC_SLACK if self.program.chaotic else 1.0
+        difference = compare_outputs(self.reference, result, slack=slack)
+        return {
+            "status": "ok" if difference.equal else "wrong",
+            "detail": "" if difference.equal else f"{difference.leaf}: {difference.relative:.3g}",
+            "relative": difference.relative,
+            "compile_s": compiled_at - start,
+            "run_s": time.perf_counter() - compiled_at,
+        }
+
+
+def _keys_to_data(tree: Any) -> Any:
+    def convert(leaf: Any) -> Any:
+        is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(  # type: ignore[attr-defined]
+            leaf.dtype, jax.dtypes.prng_key
+        )
+        return jax.random.key_data(leaf) if is_key else leaf
+
+    return jax.tree.map(convert, tree)
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:600]
+
+
+def main(arguments: list[str]) -> int:
+    """Serves requests until stdin closes."""
+    spec, name = arguments
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # a program's prints must not look like answers
+    worker = Worker(load_programs(spec)[name])
+    for line in sys.stdin:
+        answer = worker.trial(json.loads(line)["seed"])
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

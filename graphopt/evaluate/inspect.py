@@ -1,0 +1,39 @@
+"""``graphopt capture``: the graphs of a program, as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from graphopt.corpus.capture import capture_modules
+from graphopt.corpus.workloads import builtin_programs, load_attribute
+from graphopt.hlo import Graph, build_graph
+from graphopt.jax_private import hlo_text
+
+
+def print_graphs(workload: str, hlo: bool) -> None:
+    """Prints every graph of a built-in program or of ``pkg.module:builder``.
+
+    Raises:
+        WorkloadError: there is no such program.
+    """
+    programs = builtin_programs()
+    builder = programs[workload].build if workload in programs else load_attribute(workload)
+    fn, args = builder()
+    for data in capture_modules(fn, *args):
+        print(describe(build_graph(data)))
+        if hlo:
+            print(hlo_text(data))
+
+
+def describe(graph: Graph) -> str:
+    """A few lines about one graph."""
+    common = Counter(op.name for op in graph.ops).most_common(8)
+    lines = [
+        repr(graph),
+        "  operations: " + ", ".join(f"{count} {name}" for name, count in common),
+    ]
+    for computation in graph.computations:
+        trips = "" if computation.trip_count is None else f", {computation.trip_count} trips"
+        size = computation.end - computation.first
+        lines.append(f"  {computation.role.name.lower()} {computation.name}: {size} nodes{trips}")
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""``graphopt run``: any script or module with the plugin installed, unchanged."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+
+import graphopt.plugin
+from graphopt.errors import WorkloadError
+from graphopt.policy.base import DEFAULT
+
+
+def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
+    """Runs ``script.py ARGS`` or ``-m module ARGS`` and prints the report to stderr at the end.
+
+    Returns:
+        The script's exit status.
+
+    Raises:
+        WorkloadError: no script is named, or it does not exist.
+    """
+    if not arguments or arguments == ["-m"]:
+        raise WorkloadError(
+            what="no script to run", where="graphopt run", fix="Usage: graphopt run script.py ARGS"
+        )
+    graphopt.plugin.install(policy)
+    previous = sys.argv
+    try:
+        if arguments[0] == "-m":
+            sys.argv = list(arguments[1:])
+            sys.path.insert(0, "")
+            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = list(arguments)
+            _run_path(arguments[0])
+        return 0
+    except SystemExit as exit_:
+        return _status(exit_.code)
+    finally:
+        sys.argv = previous
+        print(graphopt.plugin.report(), file=sys.stderr)
+        graphopt.plugin.uninstall()
+
+
+def _run_path(path: str) -> None:
+    from pathlib import Path
+
+    script = Path(path)
+    if not script.is_file():
+        raise WorkloadError(
+            what=f"there is no script {path}", where="graphopt run", fix="Name an existing file."
+        )
+    sys.path.insert(0, str(script.resolve().parent))
+    runpy.run_path(path, run_name="__main__")
+
+
+def _status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)
+    return 1

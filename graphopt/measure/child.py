@@ -1,0 +1,131 @@
+"""A child process that answers one line per request: crashes and hangs stay in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO
+
+from graphopt.errors import GraphOptError
+
+
+class ChildFailure(GraphOptError):
+    """Raised when a child died or did not answer in time.
+
+    Attributes:
+        kind: ``abort`` (killed by a signal of its own making), ``hang`` or ``exit``.
+        detail: last lines of its standard error.
+    """
+
+    def __init__(self, *, what: str, where: str, fix: str, kind: str, detail: str) -> None:
+        super().__init__(what=what, where=where, fix=fix)
+        self.kind = kind
+        self.detail = detail
+
+
+class Child:
+    """A Python child that reads requests from stdin and writes one line of answer to stdout each.
+
+    It dies with its parent, and leaves no orphan: it leads a process group that `close` ends.
+    """
+
+    def __init__(self, arguments: Sequence[str], name: str) -> None:
+        """Starts ``python ARGUMENTS``."""
+        self.name = name
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        )
+        self._buffer = b""
+
+    def ask(self, request: str, timeout_s: float) -> str:
+        """Sends one line and waits for one line.
+
+        Raises:
+            ChildFailure: the child died or was too slow; it is gone then.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(request.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        return self._read_line(time.monotonic() + timeout_s, timeout_s)
+
+    def _read_line(self, deadline: float, timeout_s: float) -> str:
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    detail = self._tail()
+                    self.close()
+                    raise ChildFailure(
+                        what=f"no answer within {timeout_s:g} s",
+                        where=self.name,
+                        fix="Raise the timeout if the program is just slow.",
+                        kind="hang",
+                        detail=detail,
+                    )
+                data = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not data:
+                    raise self._died()
+                self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    def _died(self) -> ChildFailure:
+        status = self._process.wait()
+        detail = self._tail()
+        self.close()
+        killed = status < 0
+        reason = signal.Signals(-status).name if killed else f"exit status {status}"
+        return ChildFailure(
+            what=f"the child process died: {reason}",
+            where=self.name,
+            fix="See the detail for its last words.",
+            kind="abort" if killed else "exit",
+            detail=detail,
+        )
+
+    def _tail(self) -> str:
+        self._errors.flush()
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - 4000))
+        return self._errors.read().decode(errors="replace")
+
+    def close(self) -> None:
+        """Ends the child and whatever it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None and not stream.closed:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def __enter__(self) -> Child:
+        """The child itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends the child."""
+        self.close()

@@ -1,0 +1,134 @@
+"""What became of every module: records, counts, and the report that people read."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+MAX_RECORDS: Final = 10_000
+"""Records kept one by one; counts go on beyond that."""
+
+
+class Outcome(StrEnum):
+    """How the compile of one module ended."""
+
+    REWRITTEN = "rewritten"
+    KEPT = "kept"
+    """Left to XLA because no gain was expected."""
+    FELL_BACK = "fell back"
+    """Left to XLA because something forbade a rewrite; the reason says what."""
+
+
+@dataclass(frozen=True)
+class ModuleRecord:
+    """One module's outcome.
+
+    Attributes:
+        name: module name, ``jit_<function>``.
+        outcome: what became of it.
+        reason: rule name or short explanation; empty for rewritten modules.
+        seconds: time spent on it in the hook.
+        nodes: graph nodes; 0 if no graph was built.
+        fingerprint: graph fingerprint; empty if no graph was built.
+        clusters_before: XLA's clusters and kernels.
+        clusters_after: those of the rewritten module.
+        regions: native regions of the rewritten module.
+    """
+
+    name: str
+    outcome: Outcome
+    reason: str = ""
+    seconds: float = 0.0
+    nodes: int = 0
+    fingerprint: str = ""
+    clusters_before: int = 0
+    clusters_after: int = 0
+    regions: int = 0
+
+    def __str__(self) -> str:
+        """One line for logs and reports."""
+        if self.outcome is Outcome.REWRITTEN:
+            what = (
+                f"{self.clusters_before} -> {self.clusters_after} kernels, {self.regions} regions"
+            )
+        else:
+            what = self.reason
+        return (
+            f"{self.name}: {self.outcome} ({what}; {self.nodes} nodes, {self.seconds * 1e3:.1f} ms)"
+        )
+
+
+class Ledger:
+    """Collects records from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: list[ModuleRecord] = []
+        self._counts: Counter[Outcome] = Counter()
+        self._reasons: Counter[tuple[Outcome, str]] = Counter()
+
+    def add(self, record: ModuleRecord) -> None:
+        """Adds one record."""
+        with self._lock:
+            self._counts[record.outcome] += 1
+            if record.outcome is not Outcome.REWRITTEN:
+                self._reasons[record.outcome, record.reason] += 1
+            if len(self._records) < MAX_RECORDS:
+                self._records.append(record)
+
+    def snapshot(self, policy: str | None, notes: tuple[str, ...]) -> Report:
+        """The report up to now."""
+        with self._lock:
+            return Report(
+                policy=policy,
+                records=tuple(self._records),
+                counts={outcome: self._counts[outcome] for outcome in Outcome},
+                reasons={
+                    f"{outcome}: {reason}": n
+                    for (outcome, reason), n in self._reasons.most_common()
+                },
+                notes=notes,
+            )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What graphopt saw and did since it was first installed in this process.
+
+    Attributes:
+        policy: name of the installed policy; None if none is installed.
+        records: one per module, the first `MAX_RECORDS`.
+        counts: modules per outcome.
+        reasons: "outcome: reason" -> modules, for those that were not rewritten.
+        notes: what a user should know beside the counts.
+    """
+
+    policy: str | None
+    records: tuple[ModuleRecord, ...] = ()
+    counts: dict[Outcome, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seen(self) -> int:
+        """Modules seen."""
+        return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        """The report as text."""
+        state = f"policy {self.policy}" if self.policy else "not installed"
+        seconds = sum(record.seconds for record in self.records)
+        parts = ", ".join(f"{self.counts.get(outcome, 0)} {outcome}" for outcome in Outcome)
+        lines = [
+            f"graphopt ({state}): {self.seen} modules seen: {parts}; {seconds:.2f} s in the hook"
+        ]
+        rewritten = [r for r in self.records if r.outcome is Outcome.REWRITTEN]
+        lines += [f"  {record}" for record in rewritten[:20]]
+        if len(rewritten) > 20:
+            lines.append(f"  ... and {len(rewritten) - 20} more rewritten")
+        lines += [f"  {count} x {reason}" for reason, count in self.reasons.items()]
+        lines += [f"  note: {note}" for note in self.notes]
+        return "\n".join(lines)

@@ -1,0 +1,267 @@
+"""install(), uninstall(), report(): the optimizer inside every ``jax.jit`` of this process.
+
+Nothing here raises into the user's program, aborts it or hangs it: a module that cannot be rewritten
+keeps XLA's default, and the report says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import graphopt.version
+from graphopt import jax_private, xla_hook
+from graphopt.errors import GraphOptError, UnsupportedModuleError
+from graphopt.hlo import Decisions, Graph, rewrite
+from graphopt.hlo.build import build_from_module
+from graphopt.hlo.module import check_supported, parse
+from graphopt.machine import machine_key, probe
+from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
+from graphopt.policy import NamedPolicy, Policy, resolve
+from graphopt.policy.base import DEFAULT
+
+MIN_INSTRUCTIONS: Final = 8
+"""Smaller modules hold one kernel or none; they are not worth a graph."""
+
+_logger = logging.getLogger("graphopt")
+
+
+@dataclass
+class _Installation:
+    """One `install` call.
+
+    Attributes:
+        policy: what decides.
+        timeout_s: longest time a policy that is not ours may take.
+        max_instructions: larger modules are left alone.
+        isolated: False if the persistent compilation cache cannot be kept apart.
+        subscription: our place in XLA's hook.
+    """
+
+    policy: NamedPolicy
+    timeout_s: float
+    max_instructions: int
+    isolated: bool
+    subscription: xla_hook.Subscription
+
+
+@dataclass
+class _State:
+    """Process-wide state of the plugin."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    installed: _Installation | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    notes: list[str] = field(default_factory=list)
+    deciding: set[int] = field(default_factory=set)
+    """Identifiers of threads that run a policy."""
+
+
+_state = _State()
+
+
+def install(
+    policy: str | Policy | None = DEFAULT,
+    *,
+    policy_timeout_s: float = 5.0,
+    max_instructions: int = 100_000,
+) -> None:
+    """Optimizes every function that jax compiles for the CPU from now on.
+
+    Functions compiled before keep their code (``jax.clear_caches()`` makes jax compile them anew).
+    Installing again replaces the policy. ``GRAPHOPT_DISABLE=1`` in the environment turns this into a
+    no-op that the report mentions.
+
+    Args:
+        policy: a policy name, or a function ``Graph -> Decisions | None``; None installs nothing and
+            removes what was installed: XLA's default stands.
+        policy_timeout_s: a policy function that takes longer is given up for that module.
+        max_instructions: larger modules are left alone.
+
+    Raises:
+        UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
+        PolicyError: there is no such policy.
+    """
+    if policy is None:
+        uninstall()
+        return
+    xla_hook.check_jax()
+    found = resolve(policy)
+    with _state.lock:
+        uninstall()
+        if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
+            _note("GRAPHOPT_DISABLE is set: nothing is optimized")
+            return
+        if jax_private.backends_initialized():
+            _note(
+                "functions compiled before install() keep their code; "
+                "jax.clear_caches() makes jax compile them anew"
+            )
+        key = f"graphopt-{graphopt.version.VERSION}-{found.key}-{machine_key()}"
+        isolated = jax_private.set_cache_key_hook(key)
+        subscription = xla_hook.subscribe(_handle)
+        _state.installed = _Installation(
+            found, policy_timeout_s, max_instructions, isolated, subscription
+        )
+
+
+def uninstall() -> None:
+    """Stops optimizing. Functions compiled meanwhile keep their rewritten code."""
+    with _state.lock:
+        installed, _state.installed = _state.installed, None
+        if installed is not None:
+            installed.subscription.close()
+            jax_private.reset_cache_key_hook()
+
+
+def report() -> Report:
+    """What was seen, rewritten, kept and why, since the first `install` of this process."""
+    installed = _state.installed
+    notes = [*_state.notes, *_platform_notes()]
+    return _state.ledger.snapshot(installed.policy.name if installed else None, tuple(notes))
+
+
+def reset_report() -> None:
+    """Forgets all records and notes."""
+    with _state.lock:
+        _state.ledger = Ledger()
+        _state.notes.clear()
+
+
+def _note(text: str) -> None:
+    if text not in _state.notes:
+        _state.notes.append(text)
+
+
+def _platform_notes() -> Iterator[str]:
+    if not jax_private.backends_initialized():
+        return
+    import jax
+
+    platform = jax.default_backend()
+    if platform != "cpu":
+        yield (
+            f"modules for {platform} are left alone: there XLA calls the hook before fusion, "
+            "where decisions would not last"
+        )
+
+
+def _handle(data: bytes) -> bytes | None:
+    """The hook: any failure keeps XLA's default."""
+    installed = _state.installed
+    if installed is None:
+        return None
+    start = time.perf_counter()
+    try:
+        record, answer = _optimize(data, installed)
+    except UnsupportedModuleError as error:
+        record, answer = _fell_back(data, error.rule), None
+    except GraphOptError as error:
+        record, answer = _fell_back(data, f"{type(error).__name__}: {error}"), None
+    except BaseException as error:
+        _logger.exception("graphopt failed on a module; it keeps XLA's default")
+        record, answer = _fell_back(data, f"internal error {type(error).__name__}: {error}"), None
+    finished = ModuleRecord(**{**record.__dict__, "seconds": time.perf_counter() - start})
+    _state.ledger.add(finished)
+    _logger.info("%s", finished)
+    return answer
+
+
+def _fell_back(data: bytes, reason: str) -> ModuleRecord:
+    try:
+        name = parse(data).proto.name
+    except Exception:
+        name = "unreadable module"
+    return ModuleRecord(name, Outcome.FELL_BACK, reason)
+
+
+def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, bytes | None]:
+    module = parse(data)
+    name = module.proto.name
+    if module.instruction_count < MIN_INSTRUCTIONS:
+        return ModuleRecord(name, Outcome.KEPT, "too small to matter"), None
+    if not installed.isolated and jax_private.persistent_cache_enabled():
+        return ModuleRecord(name, Outcome.FELL_BACK, "persistent cache cannot be kept apart"), None
+    if _compiled_by_a_policy():
+        return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
+    check_supported(module, installed.max_instructions)
+    graph = build_from_module(module, probe())
+    decisions = _decide(graph, installed)
+    before = int((~graph.default.fuse & (graph.masks.unit.sum(axis=1) > 0)).sum())
+    record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), fingerprint=graph.fingerprint)
+    if isinstance(decisions, str):
+        return _changed(record, outcome=Outcome.FELL_BACK, reason=decisions), None
+    if decisions is None:
+        return _changed(record, reason="no gain expected"), None
+    result = rewrite(graph, decisions)
+    return (
+        _changed(
+            record,
+            outcome=Outcome.REWRITTEN,
+            clusters_before=before,
+            clusters_after=result.clusters,
+            regions=result.regions,
+        ),
+        result.data,
+    )
+
+
+def _changed(record: ModuleRecord, **fields: object) -> ModuleRecord:
+    return ModuleRecord(**{**record.__dict__, **fields})
+
+
+def _decide(graph: Graph, installed: _Installation) -> Decisions | str | None:
+    """The policy's decisions, None for no gain, or the reason why there is no usable answer."""
+    policy = installed.policy
+    if policy.built_in:
+        return policy.decide(graph)
+    box: list[Decisions | str | None] = []
+
+    def run() -> None:
+        try:
+            with _policy_thread():
+                answer = policy.decide(graph)
+            valid = answer is None or isinstance(answer, Decisions)
+            box.append(answer if valid else f"policy returned {type(answer).__name__}")
+        except BaseException as error:
+            box.append(f"policy raised {type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=run, name="graphopt-policy", daemon=True)
+    thread.start()
+    thread.join(installed.timeout_s)
+    return box[0] if box else f"policy took longer than {installed.timeout_s:g} s"
+
+
+@contextmanager
+def _policy_thread() -> Iterator[None]:
+    ident = threading.get_ident()
+    _state.deciding.add(ident)
+    try:
+        yield
+    finally:
+        _state.deciding.discard(ident)
+
+
+def _compiled_by_a_policy() -> bool:
+    """True if some policy is waiting for a compile of its own.
+
+    XLA calls the hook on threads of its own, so that a policy's compile can only be told from a user's
+    by looking whether a policy's thread stands inside jax's compiler.
+    """
+    if not _state.deciding:
+        return False
+    frames = sys._current_frames()
+    for ident in tuple(_state.deciding):
+        frame = frames.get(ident)
+        while frame is not None:
+            if jax_private.is_compiler_frame(frame):
+                return True
+            frame = frame.f_back
+    return False

@@ -1,0 +1,75 @@
+"""What a policy is, and the policies that have names."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.errors import PolicyError
+from graphopt.hlo import Decisions, Graph
+from graphopt.policy.heuristic import heuristic
+
+Policy = Callable[[Graph], Decisions | None]
+"""Decides for one graph; None means: no gain expected, leave the module to XLA."""
+
+
+@dataclass(frozen=True)
+class NamedPolicy:
+    """A policy with what the plugin needs to know about it.
+
+    Attributes:
+        name: for reports.
+        key: part of compilation cache keys; equal keys promise equal decisions.
+        decide: the policy itself.
+        built_in: it is ours: bounded in time and free of jax calls, so it runs without a guard.
+    """
+
+    name: str
+    key: str
+    decide: Policy
+    built_in: bool
+
+
+def xla_default(graph: Graph) -> Decisions:
+    """XLA's own decisions: a rewrite that changes nothing but duplicate clusters."""
+    return graph.default
+
+
+_BUILT_IN: Final[dict[str, Policy]] = {"heuristic": heuristic, "xla-default": xla_default}
+_ALIASES: Final = {"no-recompute": "heuristic"}
+
+DEFAULT: Final = "heuristic"
+"""Policy of a plain ``install()``."""
+
+
+def names() -> list[str]:
+    """Names that `resolve` takes, aliases included."""
+    return sorted([*_BUILT_IN, *_ALIASES])
+
+
+def resolve(policy: str | Policy) -> NamedPolicy:
+    """Finds a policy by name, or wraps a callable.
+
+    Raises:
+        PolicyError: no policy has this name, or it is neither a name nor callable.
+    """
+    if isinstance(policy, str):
+        name = _ALIASES.get(policy, policy)
+        if name not in _BUILT_IN:
+            raise PolicyError(
+                what=f"there is no policy named {policy!r}",
+                where="policy",
+                fix=f"Use one of {', '.join(names())}, or pass a function Graph -> Decisions | None.",
+            )
+        return NamedPolicy(name, name, _BUILT_IN[name], built_in=True)
+    if not callable(policy):
+        raise PolicyError(
+            what=f"a policy must be a name or a function, got {type(policy).__name__}",
+            where="policy",
+            fix="Pass a function Graph -> Decisions | None.",
+        )
+    label = getattr(policy, "__qualname__", type(policy).__qualname__)
+    # Nothing says that a function decides the same in another process.
+    return NamedPolicy(label, f"{label}-{uuid.uuid4().hex}", policy, built_in=False)

@@ -1,0 +1,180 @@
+"""A rough time model of XLA:CPU, enough for a hand-written heuristic.
+
+Times are nanoseconds on one core. The constants are orders of magnitude from measurements on x86 with
+AVX2 code generation; decisions built on them keep a margin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.hlo import Graph
+from graphopt.hlo.module import Role
+from graphopt.hlo.ops import OpKind
+from graphopt.hlo.schema import HloInstructionProto
+from graphopt.machine import UnitKind
+
+THUNK_NS: Final = 55.0
+"""Dispatch of one kernel by the thunk executor."""
+
+OPERATIONS_PER_NS: Final = 12.0
+"""Vectorised additions; one unit of `Op.cost`."""
+
+SCALAR_OPERATIONS_PER_NS: Final = 1.5
+"""The same in code that does not vectorise (gathers, indices, loops of a few elements)."""
+
+BYTES_PER_NS: Final = 10.0
+"""Memory bandwidth of one core beyond its caches."""
+
+CACHED_BYTES_PER_NS: Final = 40.0
+"""The same inside the second-level cache."""
+
+RUNTIME_CALL_NS: Final = 400.0
+"""A call of the matrix library, whatever its size."""
+
+DOT_FLOPS_PER_NS: Final = 40.0
+NATIVE_DOT_FLOPS_PER_NS: Final = 1.5
+"""Matrix products by the library, and by the plain loops that a native region contains."""
+
+LOOP_NS: Final = 150.0
+"""One iteration of a while loop run by the thunk executor, beside its kernels."""
+
+
+@dataclass
+class LoopCosts:
+    """Estimated time of one computation, once through, inner loops included.
+
+    Attributes:
+        dispatch_ns: what the thunk executor adds.
+        library_ns: matrix products by the library, calls included.
+        native_dot_ns: the same products as plain loops.
+        work_ns: all other kernels on one core.
+        parallel_ns: the part of `work_ns` that XLA splits over cores.
+        nodes: operations, inner computations included.
+    """
+
+    dispatch_ns: float = 0.0
+    library_ns: float = 0.0
+    native_dot_ns: float = 0.0
+    work_ns: float = 0.0
+    parallel_ns: float = 0.0
+    nodes: int = 0
+
+    def add(self, other: LoopCosts, times: float) -> None:
+        """Adds `other`, run `times` times."""
+        self.dispatch_ns += other.dispatch_ns * times
+        self.library_ns += other.library_ns * times
+        self.native_dot_ns += other.native_dot_ns * times
+        self.work_ns += other.work_ns * times
+        self.parallel_ns += other.parallel_ns * times
+        self.nodes += other.nodes
+
+    def default_ns(self, cores: int) -> float:
+        """Time as XLA runs it."""
+        saved = self.parallel_ns * (1.0 - 1.0 / cores)
+        return self.dispatch_ns + self.library_ns + self.work_ns - saved
+
+    def native_ns(self) -> float:
+        """Time as one native function on one core."""
+        return self.native_dot_ns + self.work_ns
+
+
+class CostModel:
+    """Costs of every computation of a graph under XLA's own decisions."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Computes all costs, callees first."""
+        self.graph = graph
+        self.cores = max(unit.threads for unit in graph.units)
+        self.work = node_work(graph)
+        self.computations: list[LoopCosts] = []
+        self.callees: dict[int, list[int]] = {}
+        for index, computation in enumerate(graph.computations):
+            if computation.caller is not None:
+                self.callees.setdefault(computation.caller, []).append(index)
+        for index in range(len(graph.computations)):
+            self.computations.append(self._computation(index))
+
+    def _computation(self, index: int) -> LoopCosts:
+        graph = self.graph
+        computation = graph.computations[index]
+        total = LoopCosts()
+        for node in range(computation.first, computation.end):
+            op = graph.ops[node]
+            if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
+                continue
+            total.nodes += 1
+            if node in self.callees:
+                total.add(self.control(node), 1.0)
+                continue
+            if op.name == "dot":
+                flops = dot_flops(graph, node)
+                total.library_ns += RUNTIME_CALL_NS + flops / DOT_FLOPS_PER_NS
+                total.native_dot_ns += flops / NATIVE_DOT_FLOPS_PER_NS
+            total.work_ns += self.work[node]
+            if not graph.default.fuse[node]:
+                total.dispatch_ns += THUNK_NS
+                if graph.units[graph.default.unit[node]].threads > 1:
+                    total.parallel_ns += self.work[node]
+        return total
+
+    def control(self, node: int) -> LoopCosts:
+        """All iterations of a loop, or the mean of a conditional's branches."""
+        graph = self.graph
+        total = LoopCosts()
+        inside = self.callees[node]
+        for index in inside:
+            computation = graph.computations[index]
+            if computation.role is Role.BRANCH:
+                times = 1.0 / len(inside)
+            else:
+                times = float(trips(graph, index))
+            total.add(self.computations[index], times)
+        if graph.ops[node].name == "while":
+            total.dispatch_ns += LOOP_NS * trips(graph, inside[0])
+        return total
+
+
+def trips(graph: Graph, computation: int) -> float:
+    """Iterations of the loop that a body or condition belongs to."""
+    from graphopt.hlo.graph import UNKNOWN_TRIPS
+
+    known = graph.computations[computation].trip_count
+    return UNKNOWN_TRIPS if known is None else float(known)
+
+
+def node_work(graph: Graph) -> list[float]:
+    """Nanoseconds to compute each node once on one core, memory traffic of roots included."""
+    out = []
+    fused = graph.default.fuse.tolist()
+    elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
+    for node, op in enumerate(graph.ops):
+        if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
+            out.append(0.0)
+            continue
+        count = elements[node]
+        if op.name == "reduce" and graph.operand_lists[node]:
+            count = max(count, elements[graph.operand_lists[node][0]])
+        vector = count >= 16 and op.name not in ("gather", "dynamic-slice")
+        rate = OPERATIONS_PER_NS if vector else SCALAR_OPERATIONS_PER_NS
+        ns = count * op.cost / rate
+        if not fused[node]:
+            ns += nbytes[node] / (BYTES_PER_NS if nbytes[node] > 1 << 19 else CACHED_BYTES_PER_NS)
+        out.append(ns)
+    return out
+
+
+def dot_flops(graph: Graph, node: int) -> float:
+    """Multiplications and additions of a dot."""
+    numbers = HloInstructionProto.FromString(graph.source.attributes[node]).dot_dimension_numbers
+    dims = graph.dim_lists[graph.operand_lists[node][0]]
+    flops = 2.0 * float(graph.elements[node])
+    for dimension in numbers.lhs_contracting_dimensions:
+        flops *= dims[dimension]
+    return flops
+
+
+def uses_unit(graph: Graph, node: int, kind: UnitKind) -> bool:
+    """True if XLA computes the node on a unit of this kind."""
+    return graph.units[graph.default.unit[node]].kind is kind

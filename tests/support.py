@@ -1,0 +1,170 @@
+"""What several test modules share: programs compiled once, graphs, and small edits of decisions."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from graphopt.corpus import Program
+from graphopt.corpus.demo import DEMO
+from graphopt.corpus.fuzzing import FUZZ
+from graphopt.hlo import Decisions, Graph, build_graph, config
+from graphopt.hlo.fingerprint import hash_computation
+from graphopt.hlo.module import LOCAL_ID, ModuleIndex, parse
+from graphopt.hlo.schema import HloInstructionProto, HloModuleProto
+from graphopt.machine import UnitKind, cpu_units, probe
+from graphopt.measure import Compiled, compile_with
+
+PROGRAMS: tuple[Program, ...] = (*DEMO, *FUZZ)
+
+CORES = max(2, probe().cores)
+MACHINE = replace(probe(), cores=CORES, units=cpu_units(CORES))
+"""This machine with at least two cores, so that partitioning is a decision everywhere."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A function compiled by XLA's default: its module, graph and result."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    data: bytes
+    graph: Graph
+    result: Any
+
+    def compile(self, data: bytes) -> Compiled:
+        """The function compiled from other module bytes."""
+        return compile_with(self.fn, self.args, lambda _: data)
+
+
+def capture(fn: Callable[..., Any], *args: Any) -> Captured:
+    """Compiles `fn(*args)` as XLA does by default and builds its graph."""
+    placed = jax.tree.map(jnp.asarray, args)
+    compiled = compile_with(fn, placed)
+    (data,) = compiled.modules
+    return Captured(fn, placed, data, build_graph(data, MACHINE), compiled())
+
+
+@functools.cache
+def captured(name: str) -> Captured:
+    """A corpus program, compiled once per test process."""
+    fn, args = (DEMO if name in DEMO else FUZZ)[name].build()
+    return capture(fn, *args)
+
+
+def proto_of(data: bytes) -> Any:
+    """A fresh ``HloModuleProto`` that the caller may edit."""
+    return HloModuleProto.FromString(data)
+
+
+def normal(*shape: int, seed: int = 0) -> Any:
+    """f32[*shape] from a normal distribution."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def nodes(graph: Graph, opcode: str) -> list[int]:
+    """All nodes with an opcode."""
+    return [node for node, op in enumerate(graph.ops) if op.name == opcode]
+
+
+def node(graph: Graph, opcode: str) -> int:
+    """The only node with an opcode."""
+    (found,) = nodes(graph, opcode)
+    return found
+
+
+def unit(graph: Graph, kind: UnitKind, threads: int | None = None) -> int:
+    """Index of the first execution unit of a kind, on so many threads if that matters."""
+    return next(
+        i for i, u in enumerate(graph.units) if u.kind is kind and threads in (None, u.threads)
+    )
+
+
+def changed(decisions: Decisions, **fields: dict[int, int]) -> Decisions:
+    """A copy with some entries replaced: ``changed(d, fuse={3: 0}, unit={5: 1})``."""
+    out = decisions.copy()
+    for name, values in fields.items():
+        for index, value in values.items():
+            getattr(out, name)[index] = value
+    return out
+
+
+def with_unit_everywhere(graph: Graph, index: int) -> Decisions:
+    """The default decisions with one unit wherever the masks allow it."""
+    out = graph.default.copy()
+    out.unit[graph.masks.unit[:, index]] = index
+    return out
+
+
+# A module's clusters, read from its bytes without the graph builder.
+
+_NOT_CONTENT = (
+    "name",
+    "metadata",
+    "id",
+    "operand_ids",
+    "called_computation_ids",
+    "control_predecessor_ids",
+    "original_value",
+)
+
+Cluster = tuple[tuple[str, ...], str, tuple[int, ...]]
+"""(sorted opcodes of the body, fusion kind, partitions)."""
+
+
+class _Numbering:
+    """Numbers the values of a computation; equal instructions on equal operands get one number."""
+
+    def __init__(self, module: ModuleIndex) -> None:
+        self.module = module
+        self.number_of: dict[int, int] = {}
+        self._known: dict[Any, int] = {}
+
+    def add(self, instruction: Any) -> bool:
+        """Numbers an instruction; True if it is the first of its kind."""
+        content = HloInstructionProto.FromString(instruction.SerializeToString())
+        for field in _NOT_CONTENT:
+            content.ClearField(field)
+        key = (
+            content.SerializeToString(deterministic=True),
+            tuple(self.number_of[i & LOCAL_ID] for i in instruction.operand_ids),
+            tuple(hash_computation(self.module, c) for c in instruction.called_computation_ids),
+        )
+        is_new = key not in self._known
+        self.number_of[instruction.id & LOCAL_ID] = self._known.setdefault(key, len(self._known))
+        return is_new
+
+
+def _body_opcodes(module: ModuleIndex, fusion: Any, outer: _Numbering) -> tuple[str, ...]:
+    """Opcodes of a fusion's body without parameters, constants and repetitions, sorted."""
+    numbering = _Numbering(module)
+    opcodes = []
+    for inner in module.computations[fusion.called_computation_ids[0]].instructions:
+        if inner.opcode == "parameter":
+            operand = fusion.operand_ids[inner.parameter_number]
+            numbering.number_of[inner.id & LOCAL_ID] = -1 - outer.number_of[operand & LOCAL_ID]
+        elif numbering.add(inner) and inner.opcode != "constant":
+            opcodes.append(inner.opcode)
+    return tuple(sorted(opcodes))
+
+
+def clusters_of(data: bytes, *, merged: bool = False) -> Counter[Cluster]:
+    """The fusions of a module; with `merged`, equal fusions of equal operands count once."""
+    module = parse(data)
+    found: Counter[Cluster] = Counter()
+    for computation in module.graph_computations():
+        numbering = _Numbering(module)
+        for instruction in computation.instructions:
+            is_new = numbering.add(instruction)
+            if instruction.opcode == "fusion" and (is_new or not merged):
+                opcodes = _body_opcodes(module, instruction, numbering)
+                parts = config.partitions(instruction.backend_config)
+                found[opcodes, instruction.fusion_kind, parts] += 1
+    return found
