@@ -32,8 +32,7 @@ class ModuleRecord:
         reason: rule name or short explanation; empty for rewritten modules.
         seconds: time spent on it in the hook.
         nodes: graph nodes; 0 if no graph was built.
-        fingerprint: graph fingerprint; empty if no graph was built.
-        clusters_before: XLA's clusters and kernels.
+        clusters_before: clusters that XLA made.
         clusters_after: those of the rewritten module.
         regions: native regions of the rewritten module.
     """
@@ -43,7 +42,6 @@ class ModuleRecord:
     reason: str = ""
     seconds: float = 0.0
     nodes: int = 0
-    fingerprint: str = ""
     clusters_before: int = 0
     clusters_after: int = 0
     regions: int = 0
@@ -52,7 +50,7 @@ class ModuleRecord:
         """One line for logs and reports."""
         if self.outcome is Outcome.REWRITTEN:
             what = (
-                f"{self.clusters_before} -> {self.clusters_after} kernels, {self.regions} regions"
+                f"{self.clusters_before} -> {self.clusters_after} clusters, {self.regions} regions"
             )
         else:
             what = self.reason

@@ -21,6 +21,7 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError, UnsupportedModuleError
 from graphopt.hlo import Decisions, Graph, rewrite
 from graphopt.hlo.build import build_from_module
+from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module import check_supported, parse
 from graphopt.machine import machine_key, probe
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
@@ -160,7 +161,8 @@ def _handle(data: bytes) -> bytes | None:
         return None
     start = time.perf_counter()
     try:
-        record, answer = _optimize(data, installed)
+        with gc_paused():
+            record, answer = _optimize(data, installed)
     except UnsupportedModuleError as error:
         record, answer = _fell_back(data, error.rule), None
     except GraphOptError as error:
@@ -194,8 +196,8 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
     check_supported(module, installed.max_instructions)
     graph = build_from_module(module, probe())
     decisions = _decide(graph, installed)
-    before = int((~graph.default.fuse & (graph.masks.unit.sum(axis=1) > 0)).sum())
-    record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), fingerprint=graph.fingerprint)
+    before = graph.default_cluster_count
+    record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
     if isinstance(decisions, str):
         return _changed(record, outcome=Outcome.FELL_BACK, reason=decisions), None
     if decisions is None:
@@ -205,7 +207,6 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
         _changed(
             record,
             outcome=Outcome.REWRITTEN,
-            clusters_before=before,
             clusters_after=result.clusters,
             regions=result.regions,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,9 +16,7 @@ import numpy as np
 from graphopt.corpus import Program
 from graphopt.corpus.demo import DEMO
 from graphopt.corpus.fuzzing import FUZZ
-from graphopt.hlo import Decisions, Graph, build_graph, config
-from graphopt.hlo.fingerprint import hash_computation
-from graphopt.hlo.module import LOCAL_ID, ModuleIndex, parse
+from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.schema import HloInstructionProto, HloModuleProto
 from graphopt.machine import UnitKind, cpu_units, probe
 from graphopt.measure import Compiled, compile_with
@@ -103,7 +102,9 @@ def with_unit_everywhere(graph: Graph, index: int) -> Decisions:
     return out
 
 
-# A module's clusters, read from its bytes without the graph builder.
+# A module's clusters, read from its bytes without any of graphopt's own reading.
+
+LOCAL_ID = 0xFFFFFFFF
 
 _NOT_CONTENT = (
     "name",
@@ -119,13 +120,18 @@ Cluster = tuple[tuple[str, ...], str, tuple[int, ...]]
 """(sorted opcodes of the body, fusion kind, partitions)."""
 
 
+def _partitions(backend_config: bytes) -> tuple[int, ...]:
+    loaded = json.loads(backend_config or b"{}")
+    return tuple(int(part) for part in loaded.get("outer_dimension_partitions", ()))
+
+
 class _Numbering:
     """Numbers the values of a computation; equal instructions on equal operands get one number."""
 
-    def __init__(self, module: ModuleIndex) -> None:
-        self.module = module
+    def __init__(self, computations: dict[int, Any]) -> None:
+        self.computations = computations
         self.number_of: dict[int, int] = {}
-        self._known: dict[Any, int] = {}
+        self.known: dict[Any, int] = {}
 
     def add(self, instruction: Any) -> bool:
         """Numbers an instruction; True if it is the first of its kind."""
@@ -135,18 +141,25 @@ class _Numbering:
         key = (
             content.SerializeToString(deterministic=True),
             tuple(self.number_of[i & LOCAL_ID] for i in instruction.operand_ids),
-            tuple(hash_computation(self.module, c) for c in instruction.called_computation_ids),
+            tuple(self._content_of(c) for c in instruction.called_computation_ids),
         )
-        is_new = key not in self._known
-        self.number_of[instruction.id & LOCAL_ID] = self._known.setdefault(key, len(self._known))
+        is_new = key not in self.known
+        self.number_of[instruction.id & LOCAL_ID] = self.known.setdefault(key, len(self.known))
         return is_new
 
+    def _content_of(self, computation_id: int) -> tuple[Any, ...]:
+        inner = _Numbering(self.computations)
+        computation = self.computations[computation_id]
+        for instruction in computation.instructions:
+            inner.add(instruction)
+        return (*inner.known, inner.number_of[computation.root_id & LOCAL_ID])
 
-def _body_opcodes(module: ModuleIndex, fusion: Any, outer: _Numbering) -> tuple[str, ...]:
+
+def _body_opcodes(fusion: Any, outer: _Numbering) -> tuple[str, ...]:
     """Opcodes of a fusion's body without parameters, constants and repetitions, sorted."""
-    numbering = _Numbering(module)
+    numbering = _Numbering(outer.computations)
     opcodes = []
-    for inner in module.computations[fusion.called_computation_ids[0]].instructions:
+    for inner in outer.computations[fusion.called_computation_ids[0]].instructions:
         if inner.opcode == "parameter":
             operand = fusion.operand_ids[inner.parameter_number]
             numbering.number_of[inner.id & LOCAL_ID] = -1 - outer.number_of[operand & LOCAL_ID]
@@ -157,14 +170,14 @@ def _body_opcodes(module: ModuleIndex, fusion: Any, outer: _Numbering) -> tuple[
 
 def clusters_of(data: bytes, *, merged: bool = False) -> Counter[Cluster]:
     """The fusions of a module; with `merged`, equal fusions of equal operands count once."""
-    module = parse(data)
+    computations = {c.id: c for c in proto_of(data).computations}
     found: Counter[Cluster] = Counter()
-    for computation in module.graph_computations():
-        numbering = _Numbering(module)
+    for computation in computations.values():
+        numbering = _Numbering(computations)
         for instruction in computation.instructions:
             is_new = numbering.add(instruction)
             if instruction.opcode == "fusion" and (is_new or not merged):
-                opcodes = _body_opcodes(module, instruction, numbering)
-                parts = config.partitions(instruction.backend_config)
+                opcodes = _body_opcodes(instruction, numbering)
+                parts = _partitions(instruction.backend_config)
                 found[opcodes, instruction.fusion_kind, parts] += 1
     return found

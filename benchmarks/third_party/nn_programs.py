@@ -152,7 +152,8 @@ def flax_linen_encoder_grad() -> Program:
     params = model.init(jax.random.PRNGKey(0), tokens)
 
     def loss(params: Any, tokens: jax.Array) -> jax.Array:
-        log_probs = jax.nn.log_softmax(model.apply(params, tokens))
+        logits: Any = model.apply(params, tokens)
+        log_probs = jax.nn.log_softmax(logits)
         return -jnp.mean(jnp.take_along_axis(log_probs, tokens[..., None], axis=-1))
 
     return jax.value_and_grad(loss), (params, tokens)

@@ -155,19 +155,21 @@ def numpyro_svi_update() -> Program:
 
 
 def numpyro_hmc_sample() -> Program:
-    """Six adapting Hamiltonian Monte Carlo transitions with a fixed number of steps."""
+    """Twelve adapting Hamiltonian Monte Carlo transitions with a fixed number of steps."""
     from numpyro.infer import HMC
 
     data = _schools_data()
-    kernel = HMC(_schools_model, step_size=0.05, num_steps=16, dense_mass=True)
-    state = kernel.init(jax.random.PRNGKey(1), 10, None, data, {})
+    kernel = HMC(
+        _schools_model, step_size=0.05, num_steps=16, trajectory_length=None, dense_mass=True
+    )
+    state = kernel.init(jax.random.PRNGKey(1), 20, None, data, {})
 
     def sample(state: Any, *data: jax.Array) -> Any:
         def step(state: Any, _: None) -> Any:
             state = kernel.sample(state, data, {})
             return state, (state.z, state.potential_energy, state.accept_prob)
 
-        return jax.lax.scan(step, state, length=6)[1]
+        return jax.lax.scan(step, state, length=12)[1]
 
     return sample, (as_arrays(state), *data)
 
@@ -235,7 +237,7 @@ def tinygp_quasisep_predict() -> Program:
 
     def predict(omega: jax.Array, x: jax.Array, y: jax.Array) -> Any:
         kernel = tinygp.kernels.quasisep.SHO(omega=omega, quality=2.0)
-        gp = tinygp.GaussianProcess(kernel, x, diag=0.1)
+        gp = tinygp.GaussianProcess(kernel, x, diag=0.1, assume_sorted=True)
         log_prob, conditioned = gp.condition(y)
         return log_prob, conditioned.loc
 

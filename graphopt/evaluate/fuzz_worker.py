@@ -20,6 +20,7 @@ from graphopt.corpus.workloads import load_programs
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.machine import UnitKind
 from graphopt.measure import Compiled, compare_outputs, compile_with
+from graphopt.measure.numeric import is_prng_key
 
 CHAOTIC_SLACK: Final = 1e3
 """Factor on the tolerance for programs declared to amplify rounding."""
@@ -114,13 +115,7 @@ class Worker:
 
 
 def _keys_to_data(tree: Any) -> Any:
-    def convert(leaf: Any) -> Any:
-        is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(  # type: ignore[attr-defined]
-            leaf.dtype, jax.dtypes.prng_key
-        )
-        return jax.random.key_data(leaf) if is_key else leaf
-
-    return jax.tree.map(convert, tree)
+    return jax.tree.map(lambda x: jax.random.key_data(x) if is_prng_key(x) else x, tree)
 
 
 def _short(error: Exception) -> str:

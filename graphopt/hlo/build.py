@@ -25,8 +25,8 @@ from graphopt.hlo.inplace import (
     skip_bitcasts,
 )
 from graphopt.hlo.module import (
-    LOCAL_ID,
     ComputationIndex,
+    Instruction,
     ModuleIndex,
     Role,
     check_supported,
@@ -142,8 +142,8 @@ class Builder:
     def _add_computation(self, computation: ComputationIndex) -> None:
         pinned = self._pinned(computation)
         for instruction in computation.instructions:
-            local = instruction.id & LOCAL_ID
-            mergeable = local not in pinned and not instruction.control_predecessor_ids
+            local = instruction.local
+            mergeable = local not in pinned and not instruction.control
             body = self._inlinable(instruction)
             if body is not None:
                 draft = self._inline_fusion(computation, instruction, body, mergeable)
@@ -152,8 +152,8 @@ class Builder:
             else:
                 draft = self._add_plain(computation, instruction, mergeable)
             self.values[computation.id, local] = draft
-            for predecessor in instruction.control_predecessor_ids:
-                before = self.values[computation.id, predecessor & LOCAL_ID]
+            for predecessor in instruction.control:
+                before = self.values[computation.id, predecessor]
                 self.drafts[draft].control.append(before)
                 for node in (before, draft):
                     if OP_BY_NAME[self.drafts[node].opcode].fusible:
@@ -172,30 +172,30 @@ class Builder:
         pinned |= writers
         for instruction in computation.instructions:
             if instruction.opcode in _OPAQUE_CONSUMERS:
-                pinned.update(i & LOCAL_ID for i in instruction.operand_ids)
+                pinned.update(instruction.operands)
             elif instruction.opcode == "fusion":
-                body = self.module.computations[instruction.called_computation_ids[0]]
+                body = self.module.computations[instruction.called[0]]
                 for number in fusion_targets(body):
-                    pinned.add(instruction.operand_ids[number] & LOCAL_ID)
+                    pinned.add(instruction.operands[number])
         for local in list(pinned):
             instruction = computation.by_id[local]
             while instruction.opcode == "bitcast":
-                local = instruction.operand_ids[0] & LOCAL_ID
+                local = instruction.operands[0]
                 pinned.add(local)
                 instruction = computation.by_id[local]
-            if instruction.control_predecessor_ids:
-                pinned.update(i & LOCAL_ID for i in instruction.control_predecessor_ids)
+            if instruction.control:
+                pinned.update(instruction.control)
         return pinned
 
-    def _inlinable(self, instruction: Any) -> ComputationIndex | None:
+    def _inlinable(self, instruction: Instruction) -> ComputationIndex | None:
         """The body of a fusion whose instructions can become nodes, else None."""
         if instruction.opcode != "fusion":
             return None
-        body = self.module.computations[instruction.called_computation_ids[0]]
-        library = instruction.fusion_kind == "kCustom" and config.is_library(
-            instruction.backend_config
+        body = self.module.computations[instruction.called[0]]
+        library = instruction.proto.fusion_kind == "kCustom" and config.is_library(
+            instruction.proto.backend_config
         )
-        if instruction.fusion_kind != "kLoop" and not library:
+        if instruction.proto.fusion_kind != "kLoop" and not library:
             return None
         if skip_bitcasts(body, body.root).opcode in ("parameter", "constant"):
             return None
@@ -210,33 +210,39 @@ class Builder:
         return body
 
     def _inline_fusion(
-        self, computation: ComputationIndex, fusion: Any, body: ComputationIndex, mergeable: bool
+        self,
+        computation: ComputationIndex,
+        fusion: Instruction,
+        body: ComputationIndex,
+        mergeable: bool,
     ) -> int:
-        operands = [i & LOCAL_ID for i in fusion.operand_ids]
+        operands = fusion.operands
         mapping: dict[int, int] = {}
-        library = fusion.fusion_kind == "kCustom"
+        library = fusion.proto.fusion_kind == "kCustom"
         for inner in body.instructions:
-            local = inner.id & LOCAL_ID
+            local = inner.local
             if inner.opcode == "parameter":
-                mapping[local] = self.values[computation.id, operands[inner.parameter_number]]
+                mapping[local] = self.values[computation.id, operands[inner.proto.parameter_number]]
                 continue
             is_root = local == body.root
             looped = OP_BY_NAME[inner.opcode].fusible and inner.opcode != "constant"
             draft = Draft(
                 opcode=inner.opcode,
                 attributes=self._attributes(inner, keep_config=False),
-                proto=inner,
-                operands=tuple(mapping[i & LOCAL_ID] for i in inner.operand_ids),
+                proto=inner.proto,
+                operands=tuple([mapping[i] for i in inner.operands]),
                 computation=len(self.owners) - 1,
                 fused=not is_root,
                 kind=UnitKind.LOOP if looped else UnitKind.RUNTIME,
-                called=tuple(inner.called_computation_ids),
+                called=inner.called,
             )
             self._set_reads(draft, computation, inner, body, operands)
             if is_root:
                 draft.kind = UnitKind.LIBRARY if library else UnitKind.LOOP
-                draft.threads = 1 if library else config.partition_count(fusion.backend_config)
-                draft.config = fusion.backend_config
+                draft.threads = (
+                    1 if library else config.partition_count(fusion.proto.backend_config)
+                )
+                draft.config = fusion.proto.backend_config
             mapping[local] = self._add(draft, mergeable if is_root else inner.opcode != "copy")
         self._freeze_updates(body, mapping)
         return mapping[body.root]
@@ -245,16 +251,18 @@ class Builder:
         self,
         draft: Draft,
         computation: ComputationIndex,
-        inner: Any,
+        inner: Instruction,
         body: ComputationIndex,
-        operands: list[int],
+        operands: tuple[int, ...],
     ) -> None:
         """Values in memory that an inlined instruction reads, also through fused bitcasts."""
         reads = set()
-        for operand_id in inner.operand_ids:
-            source = skip_bitcasts(body, operand_id & LOCAL_ID)
+        for operand_id in inner.operands:
+            source = skip_bitcasts(body, operand_id)
             if source.opcode == "parameter":
-                reads.add(self.analysis.resolve(computation, operands[source.parameter_number]))
+                reads.add(
+                    self.analysis.resolve(computation, operands[source.proto.parameter_number])
+                )
         draft.reads = frozenset(reads)
 
     def _freeze_updates(self, body: ComputationIndex, mapping: dict[int, int]) -> None:
@@ -262,14 +270,14 @@ class Builder:
         root_source = skip_bitcasts(body, body.root)
         for inner in body.instructions:
             if inner.opcode == "copy":
-                self._freeze_default(mapping[inner.id & LOCAL_ID], "copy")
+                self._freeze_default(mapping[inner.local], "copy")
             if inner.opcode != "dynamic-update-slice":
                 continue
-            if inner.id != root_source.id:
-                self._freeze_default(mapping[inner.id & LOCAL_ID], "out-of-place-update")
+            if inner.local != root_source.local:
+                self._freeze_default(mapping[inner.local], "out-of-place-update")
                 continue
             self._freeze_chain(mapping[body.root], rule="in-place-update")
-            self._freeze_chain(mapping[inner.operand_ids[0] & LOCAL_ID], rule="update-target")
+            self._freeze_chain(mapping[inner.operands[0]], rule="update-target")
 
     def _freeze_default(self, node: int, rule: str) -> None:
         self._freeze(node, FROZEN_FUSED if self.drafts[node].fused else FROZEN_ROOT, rule)
@@ -288,46 +296,46 @@ class Builder:
         if draft.frozen is None and OP_BY_NAME[draft.opcode].fusible:
             draft.frozen = (state, rule)
 
-    def _inline_call(self, computation: ComputationIndex, call: Any) -> int:
+    def _inline_call(self, computation: ComputationIndex, call: Instruction) -> int:
         """One of XLA's small calls around a while loop: the loop itself, with unit native."""
-        callee = self.module.computations[call.called_computation_ids[0]]
+        callee = self.module.computations[call.called[0]]
         loop = callee.by_id[callee.root]
-        operand = self.values[computation.id, call.operand_ids[0] & LOCAL_ID]
+        operand = self.values[computation.id, call.operands[0]]
         draft = Draft(
             opcode="while",
             attributes=self._attributes(loop, keep_config=True),
-            proto=loop,
+            proto=loop.proto,
             operands=(operand,),
             computation=len(self.owners) - 1,
             fused=False,
             kind=UnitKind.NATIVE,
-            called=tuple(loop.called_computation_ids),
-            reads=self.analysis.reads[computation.id][call.id & LOCAL_ID],
+            called=loop.called,
+            reads=self.analysis.reads[computation.id][call.local],
         )
         return self._add(draft, mergeable=False)
 
-    def _add_plain(self, computation: ComputationIndex, instruction: Any, mergeable: bool) -> int:
+    def _add_plain(
+        self, computation: ComputationIndex, instruction: Instruction, mergeable: bool
+    ) -> int:
         opcode = instruction.opcode
         op = OP_BY_NAME[opcode]
         wrappable = op.fusible and op.kind is not OpKind.STRUCTURE and opcode != "copy"
-        local = instruction.id & LOCAL_ID
+        local = instruction.local
         draft = Draft(
             opcode=opcode,
             attributes=self._attributes(instruction, keep_config=not wrappable),
-            proto=instruction,
-            operands=tuple(
-                self.values[computation.id, i & LOCAL_ID] for i in instruction.operand_ids
-            ),
+            proto=instruction.proto,
+            operands=tuple([self.values[computation.id, i] for i in instruction.operands]),
             computation=len(self.owners) - 1,
             fused=False,
             kind=UnitKind.LOOP if wrappable else UnitKind.RUNTIME,
-            called=tuple(instruction.called_computation_ids),
+            called=instruction.called,
             reads=self.analysis.reads[computation.id].get(local, frozenset()),
             bare=wrappable,
         )
         if wrappable:
-            draft.config = instruction.backend_config
-            draft.threads = config.partition_count(instruction.backend_config)
+            draft.config = instruction.proto.backend_config
+            draft.threads = config.partition_count(instruction.proto.backend_config)
         if is_small_call(instruction):
             draft.kind = UnitKind.NATIVE
         node = self._add(draft, mergeable and opcode not in SIDE_EFFECTS and opcode != "copy")
@@ -335,9 +343,9 @@ class Builder:
             self._freeze(node, FROZEN_ROOT, "in-place-update")
         return node
 
-    def _attributes(self, instruction: Any, keep_config: bool) -> bytes:
+    def _attributes(self, instruction: Instruction, keep_config: bool) -> bytes:
         scratch = self._scratch
-        scratch.CopyFrom(instruction)
+        scratch.CopyFrom(instruction.proto)
         for name in _DROPPED_FIELDS:
             scratch.ClearField(name)
         if not keep_config:
@@ -429,14 +437,14 @@ def _inlined_call_body(module: ModuleIndex, computation: ComputationIndex) -> bo
     return _is_inlined_call(module, module.computations[owner].by_id[local])
 
 
-def _is_inlined_call(module: ModuleIndex, instruction: Any) -> bool:
+def _is_inlined_call(module: ModuleIndex, instruction: Instruction) -> bool:
     """True for a small call around exactly one while loop with the same operand."""
     if not is_small_call(instruction):
         return False
-    callee = module.computations[instruction.called_computation_ids[0]]
+    callee = module.computations[instruction.called[0]]
     root = callee.by_id[callee.root]
     return (
         root.opcode == "while"
         and len(callee.instructions) == 2
-        and not np.any([i.control_predecessor_ids for i in callee.instructions])
+        and not np.any([i.control for i in callee.instructions])
     )

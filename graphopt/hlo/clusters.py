@@ -22,7 +22,6 @@ from typing import Final
 
 from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.graph import FROZEN_FUSED, Graph
-from graphopt.hlo.library import library_nodes
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
@@ -106,8 +105,8 @@ class _Former:
         self.default_unit = effective_units(graph, graph.default)
         self.kinds = [unit.kind for unit in graph.units]
         self.loop = next(i for i, kind in enumerate(self.kinds) if kind is UnitKind.LOOP)
-        self.library_ok = library_nodes(graph)[0] if self._uses_library() else []
-        self.elements = graph.elements.tolist()
+        self.library_ok = graph.library_nodes[0] if self._uses_library() else []
+        self.elements: list[int] = graph.elements.tolist()
         self.plain_copy = graph.plain_copies.tolist()
         self.budget = MAX_GROWTH * len(graph) + 2000
         self.out = Clustering(in_memory=[not fused for fused in self.fuse], unit=self.unit)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.hlo import config
 from graphopt.hlo.decisions import Decisions
-from graphopt.hlo.fingerprint import hash_computation
 from graphopt.hlo.graph import Computation, Graph, InPlace, Source
 from graphopt.hlo.inplace import Value
 from graphopt.hlo.module import Role, leaves
@@ -32,7 +30,6 @@ def make_graph(builder: Builder, machine: Machine) -> Graph:
     control = [(new[b], i) for i, draft in enumerate(drafts) for b in draft.control]
     return Graph(
         name=builder.module.proto.name,
-        fingerprint=_fingerprint(builder, drafts, operands, computations),
         units=machine.units,
         opcode=np.array([OP_BY_NAME[d.opcode].code for d in drafts], np.int16),
         **columns,
@@ -94,7 +91,7 @@ def _computations(builder: Builder, new: dict[int, int]) -> tuple[Computation, .
             trips = 1
             if owner.role in (Role.LOOP_BODY, Role.LOOP_CONDITION):
                 loop = builder.module.computations[owner.caller[1]].by_id[owner.caller[0]]
-                trips = config.trip_count(loop.backend_config)
+                trips = config.trip_count(loop.proto.backend_config)
         out.append(
             Computation(
                 name=owner.proto.name,
@@ -201,32 +198,3 @@ def _mark_cluster(
             continue
         zone[node] |= bit
         stack.extend(o for o in operands[node] if drafts[o].fused)
-
-
-def _fingerprint(
-    builder: Builder,
-    drafts: list[Draft],
-    operands: list[list[int]],
-    computations: tuple[Computation, ...],
-) -> str:
-    """Digest of everything but names, ids and metadata."""
-    index_of = {c.id: i for i, c in enumerate(computations)}
-    applied: dict[int, bytes] = {}
-
-    def callee(computation_id: int) -> bytes:
-        if computation_id in index_of:
-            return b"g%d" % index_of[computation_id]
-        if computation_id not in applied:
-            applied[computation_id] = hash_computation(builder.module, computation_id)
-        return applied[computation_id]
-
-    digest = hashlib.sha256()
-    for i, draft in enumerate(drafts):
-        digest.update(draft.attributes)
-        row = (*operands[i], draft.computation, draft.fused, draft.kind.value, draft.threads)
-        digest.update(repr(row).encode())
-        for computation_id in draft.called:
-            digest.update(callee(computation_id))
-    for computation in computations:
-        digest.update(b"c%d,%d" % (int(computation.role), computation.root))
-    return digest.hexdigest()

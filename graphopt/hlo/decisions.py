@@ -86,17 +86,17 @@ class Masks:
     @property
     def fuse(self) -> NDArray[np.bool_]:
         """bool [N, 2]; True = allowed."""
-        return self.fuse_rule == ALLOWED
+        return np.equal(self.fuse_rule, ALLOWED)
 
     @property
     def join(self) -> NDArray[np.bool_]:
         """bool [N, 2]; True = allowed."""
-        return self.join_rule == ALLOWED
+        return np.equal(self.join_rule, ALLOWED)
 
     @property
     def unit(self) -> NDArray[np.bool_]:
         """bool [N, U]; True = allowed."""
-        return self.unit_rule == ALLOWED
+        return np.equal(self.unit_rule, ALLOWED)
 
     def why_not(self, node: int, field: str, value: int) -> str | None:
         """Name of the rule that forbids `value` for `field` of `node`; None if it is allowed."""

@@ -49,14 +49,18 @@ class ModuleEmitter:
                 continue
             kept.append(computation)
             for instruction in computation.instructions:
-                needed.update(instruction.called_computation_ids)
+                needed.update(instruction.called)
         for computation in reversed(kept):
             self.module.computations.add().CopyFrom(computation.proto)
             self._names.update(i.name for i in computation.instructions)
 
-    def new_computation(self, name: str) -> Any:
-        """An empty computation with a fresh id, not yet in the module."""
-        proto = HloComputationProto(name=f"{name}.{self._next_id}", id=self._next_id)
+    def new_computation(self, name: str, module: Any = None) -> Any:
+        """An empty computation with a fresh id, at the end of `module` if that is given.
+
+        A computation that calls others must not be there before them: it is added when finished.
+        """
+        proto = HloComputationProto() if module is None else module.computations.add()
+        proto.name, proto.id = f"{name}.{self._next_id}", self._next_id
         self._next_id += 1
         return proto
 
@@ -336,7 +340,6 @@ def write_item(scope: Scope, clustering: Clustering, item: int, values: dict[int
 def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> Any:
     graph = scope.graph
     body = _fused_computation(scope.module, cluster)
-    scope.module.module.computations.add().CopyFrom(body)
     root = cluster.outputs[0]
     name = f"{graph.ops[root].name.replace('-', '_')}_fusion"
     fusion = scope.add(name, [values[o] for o in cluster.operands])
@@ -382,7 +385,7 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
 
 def _fused_computation(module: ModuleEmitter, cluster: Cluster) -> Any:
     graph = module.graph
-    scope = Scope(module, module.new_computation("fused_computation"))
+    scope = Scope(module, module.new_computation("fused_computation", module.module))
     scope.proto.is_fusion_computation = True
     local: dict[int, int] = {}
     for number, operand in enumerate(cluster.operands):

@@ -1,12 +1,15 @@
-"""Digests of HLO computations that ignore names, ids and metadata."""
+"""Digests of graphs and computations that ignore names, ids and metadata."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from graphopt.hlo.module import LOCAL_ID, ModuleIndex
+from graphopt.hlo.module import ModuleIndex
 from graphopt.hlo.schema import HloInstructionProto
+
+if TYPE_CHECKING:
+    from graphopt.hlo.graph import Graph
 
 _IGNORED: Final = ("name", "metadata", "id", "operand_ids", "called_computation_ids",
                    "control_predecessor_ids", "original_value")  # fmt: skip
@@ -19,13 +22,41 @@ def hash_computation(module: ModuleIndex, computation_id: int) -> bytes:
     scratch = HloInstructionProto()
     position: dict[int, int] = {}
     for i, instruction in enumerate(computation.instructions):
-        position[instruction.id & LOCAL_ID] = i
-        scratch.CopyFrom(instruction)
+        position[instruction.local] = i
+        scratch.CopyFrom(instruction.proto)
         for name in _IGNORED:
             scratch.ClearField(name)
         digest.update(scratch.SerializeToString(deterministic=True))
-        digest.update(repr([position[o & LOCAL_ID] for o in instruction.operand_ids]).encode())
-        for callee in instruction.called_computation_ids:
+        digest.update(repr([position[o] for o in instruction.operands]).encode())
+        for callee in instruction.called:
             digest.update(hash_computation(module, callee))
     digest.update(b"root%d" % position[computation.root])
     return digest.digest()
+
+
+def fingerprint(graph: Graph) -> str:
+    """Digest of everything about a graph but names, ids and metadata."""
+    index_of = {c.id: i for i, c in enumerate(graph.computations)}
+    applied: dict[int, bytes] = {}
+
+    def callee(computation_id: int) -> bytes:
+        if computation_id in index_of:
+            return b"g%d" % index_of[computation_id]
+        if computation_id not in applied:
+            applied[computation_id] = hash_computation(graph.source.module, computation_id)
+        return applied[computation_id]
+
+    digest = hashlib.sha256()
+    source = graph.source
+    for node, operands in enumerate(graph.operand_lists):
+        digest.update(source.attributes[node])
+        digest.update(repr((operands, source.config[node])).encode())
+        for computation_id in source.called[node]:
+            digest.update(callee(computation_id))
+    for computation in graph.computations:
+        row = (int(computation.role), computation.first, computation.end, computation.root)
+        digest.update(repr((*row, computation.caller)).encode())
+    for values in (graph.default.fuse, graph.default.join, graph.default.unit):
+        digest.update(values.tobytes())
+    digest.update(repr([unit.name for unit in graph.units]).encode())
+    return digest.hexdigest()

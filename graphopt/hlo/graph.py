@@ -105,8 +105,6 @@ class Graph:
 
     Attributes:
         name: module name.
-        fingerprint: hex digest of structure, shapes, dtypes and default decisions; independent of
-            names, ids and metadata.
         units: U execution units; `Decisions.unit` indexes it.
         opcode: int16 [N]; `Op.code` of each node.
         dtype: int8 [N]; element type (`DType`), TUPLE for tuple-shaped nodes.
@@ -125,7 +123,6 @@ class Graph:
     """
 
     name: str
-    fingerprint: str
     units: tuple[Unit, ...]
     opcode: NDArray[np.int16]
     dtype: NDArray[np.int8]
@@ -190,6 +187,14 @@ class Graph:
                 per_computation[i] = per_computation[computation.parent] * trips
         return np.asarray(per_computation)[self.computation]
 
+    @property
+    def default_cluster_count(self) -> int:
+        """Clusters of XLA's own decisions."""
+        kinds = [unit.kind in (UnitKind.LOOP, UnitKind.LIBRARY) for unit in self.units]
+        makes = np.array(kinds, np.bool_)[self.default.unit] & ~self.default.fuse
+        views = np.array([op.name == "bitcast" for op in self.ops], np.bool_)
+        return int((makes & ~views).sum())
+
     @cached_property
     def nested_sizes(self) -> list[int]:
         """Nodes that a node stands for, those of the computations it calls included; N entries."""
@@ -198,6 +203,20 @@ class Graph:
             if computation.caller is not None:
                 sizes[computation.caller] += sum(sizes[computation.first : computation.end])
         return sizes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hex digest of structure, shapes, dtypes and XLA's decisions; not of names or metadata."""
+        from graphopt.hlo.fingerprint import fingerprint  # it reads graphs
+
+        return fingerprint(self)
+
+    @cached_property
+    def library_nodes(self) -> tuple[list[bool], list[bool]]:
+        """Per node: may it sit inside a library cluster, and may it be the root of one?"""
+        from graphopt.hlo.library import library_nodes  # it reads graphs
+
+        return library_nodes(self)
 
     @cached_property
     def plain_copies(self) -> NDArray[np.bool_]:

@@ -14,9 +14,9 @@ both on the incoming module and the verifier runs both on the outgoing one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from graphopt.hlo.module import LOCAL_ID, ComputationIndex, ModuleIndex, Role, leaf_paths
+from graphopt.hlo.module import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
 from graphopt.hlo.schema import DType
 
 Path = tuple[int, ...]
@@ -25,6 +25,13 @@ Value = tuple[int, Path]
 
 _ALIASES: Final = frozenset({"tuple", "get-tuple-element", "bitcast", "parameter", "constant"})
 """Opcodes that name a buffer without reading it."""
+
+
+_TUPLES: Final = frozenset(
+    "tuple parameter get-tuple-element while conditional call custom-call fusion reduce sort scatter "
+    "rng-bit-generator after-all infeed outfeed opt-barrier map reduce-window topk".split()
+)
+"""Opcodes whose result may be a tuple."""
 
 
 @dataclass(frozen=True)
@@ -78,51 +85,49 @@ class InPlaceAnalysis:
             instruction = by_id[local]
             opcode = instruction.opcode
             if opcode == "bitcast":
-                local = instruction.operand_ids[0] & LOCAL_ID
+                local = instruction.operands[0]
             elif opcode == "get-tuple-element":
-                path = (instruction.tuple_index, *path)
-                local = instruction.operand_ids[0] & LOCAL_ID
+                path = (instruction.proto.tuple_index, *path)
+                local = instruction.operands[0]
             elif opcode == "tuple" and path:
-                local, path = instruction.operand_ids[path[0]] & LOCAL_ID, path[1:]
+                local, path = instruction.operands[path[0]], path[1:]
             elif opcode == "while" and self._is_passed_through(instruction, path):
-                local = instruction.operand_ids[0] & LOCAL_ID
+                local = instruction.operands[0]
             elif opcode == "call":
                 forwarded = self._forwarded_parameter(instruction, path)
                 if forwarded is None:
                     return local, path
-                local, path = instruction.operand_ids[forwarded[0]] & LOCAL_ID, forwarded[1]
+                local, path = instruction.operands[forwarded[0]], forwarded[1]
             else:
                 return local, path
 
-    def _is_passed_through(self, loop: Any, path: Path) -> bool:
+    def _is_passed_through(self, loop: Instruction, path: Path) -> bool:
         """True if a while loop leaves its carried value at `path` untouched."""
-        body = self.module.computations[loop.called_computation_ids[0]]
+        body = self.module.computations[loop.called[0]]
         root = self.resolve(body, body.root, path)
         parameter = body.by_id[root[0]]
         return bool(parameter.opcode == "parameter") and root[1] == path
 
-    def _forwarded_parameter(self, call: Any, path: Path) -> tuple[int, Path] | None:
-        callee = self.module.computations[call.called_computation_ids[0]]
+    def _forwarded_parameter(self, call: Instruction, path: Path) -> tuple[int, Path] | None:
+        callee = self.module.computations[call.called[0]]
         local, inner = self.resolve(callee, callee.root, path)
         instruction = callee.by_id[local]
         if instruction.opcode != "parameter":
             return None
-        return int(instruction.parameter_number), inner
+        return int(instruction.proto.parameter_number), inner
 
     def _analyse(self, computation: ComputationIndex) -> None:
         writers: dict[Value, set[int]] = {}
         reads: dict[int, frozenset[Value]] = {}
         for instruction in computation.instructions:
-            local = instruction.id & LOCAL_ID
+            local = instruction.local
             for operand, path in self._targets(instruction):
-                target = self.resolve(
-                    computation, instruction.operand_ids[operand] & LOCAL_ID, path
-                )
+                target = self.resolve(computation, instruction.operands[operand], path)
                 writers.setdefault(target, set()).add(local)
             if instruction.opcode not in _ALIASES:
                 reads[local] = self._reads_of(computation, instruction)
         written = {
-            (int(computation.by_id[local].parameter_number), path)
+            (int(computation.by_id[local].proto.parameter_number), path)
             for local, path in writers
             if computation.by_id[local].opcode == "parameter"
         }
@@ -135,32 +140,34 @@ class InPlaceAnalysis:
     def _add_carried_writers(self, body: ComputationIndex, writers: dict[Value, set[int]]) -> None:
         """The instruction that defines a carried value overwrites the value of the last iteration."""
         parameter = next(i for i in body.instructions if i.opcode == "parameter")
-        local = parameter.id & LOCAL_ID
+        local = parameter.local
         for path in leaf_paths(parameter.shape):
             value = self.resolve(body, body.root, path)
             if value != (local, path):
                 writers.setdefault((local, path), set()).add(value[0])
 
-    def _reads_of(self, computation: ComputationIndex, instruction: Any) -> frozenset[Value]:
+    def _reads_of(
+        self, computation: ComputationIndex, instruction: Instruction
+    ) -> frozenset[Value]:
         values = set()
-        for operand_id in instruction.operand_ids:
-            operand = computation.by_id[operand_id & LOCAL_ID]
-            if operand.shape.element_type != DType.TUPLE:
-                values.add(self.resolve(computation, operand_id & LOCAL_ID))
+        for local in instruction.operands:
+            operand = computation.by_id[local]
+            if operand.opcode not in _TUPLES or operand.shape.element_type != DType.TUPLE:
+                values.add(self.resolve(computation, local))
                 continue
             for path in leaf_paths(operand.shape):
-                values.add(self.resolve(computation, operand_id & LOCAL_ID, path))
+                values.add(self.resolve(computation, local, path))
         return frozenset(values)
 
-    def _targets(self, instruction: Any) -> list[tuple[int, Path]]:
+    def _targets(self, instruction: Instruction) -> list[tuple[int, Path]]:
         """(operand number, path) pairs whose buffers an instruction overwrites."""
         opcode = instruction.opcode
         if opcode == "dynamic-update-slice":
             return [(0, ())]
         if opcode == "scatter":
-            return [(i, ()) for i in range((len(instruction.operand_ids) - 1) // 2)]
+            return [(i, ()) for i in range((len(instruction.operands) - 1) // 2)]
         if opcode == "fusion":
-            targets = [(i, ()) for i in self.fusion_targets(instruction.called_computation_ids[0])]
+            targets = [(i, ()) for i in self.fusion_targets(instruction.called[0])]
             return targets + _declared_aliases(instruction)
         if opcode == "custom-call":
             return _declared_aliases(instruction)
@@ -169,12 +176,12 @@ class InPlaceAnalysis:
         if opcode == "conditional":
             return self._branch_targets(instruction)
         if opcode == "call":
-            callee = instruction.called_computation_ids[0]
+            callee = instruction.called[0]
             return list(self._written_parameters[callee])
         return []
 
-    def _loop_targets(self, loop: Any) -> list[tuple[int, Path]]:
-        body = self.module.computations[loop.called_computation_ids[0]]
+    def _loop_targets(self, loop: Instruction) -> list[tuple[int, Path]]:
+        body = self.module.computations[loop.called[0]]
         written = {path for _, path in self._written_parameters[body.id]}
         return [
             (0, path)
@@ -182,13 +189,13 @@ class InPlaceAnalysis:
             if path in written or not self._is_passed_through(loop, path)
         ]
 
-    def _branch_targets(self, conditional: Any) -> list[tuple[int, Path]]:
+    def _branch_targets(self, conditional: Instruction) -> list[tuple[int, Path]]:
         """Written branch parameters, and those that a branch hands on as a result.
 
         A handed-on parameter shares its buffer with the result, which other branches write.
         """
         targets: set[tuple[int, Path]] = set()
-        for number, branch_id in enumerate(conditional.called_computation_ids):
+        for number, branch_id in enumerate(conditional.called):
             branch = self.module.computations[branch_id]
             targets |= {(number + 1, path) for _, path in self._written_parameters[branch_id]}
             for path in leaf_paths(conditional.shape):
@@ -209,32 +216,32 @@ class InPlaceAnalysis:
 def fusion_targets(fused: ComputationIndex) -> list[int]:
     """Parameter numbers that a fused computation updates in place (XLA's rule for fusions)."""
     root = fused.by_id[fused.root]
-    outputs = list(root.operand_ids) if root.opcode == "tuple" else [fused.root]
+    outputs = list(root.operands) if root.opcode == "tuple" else [fused.root]
     targets = []
     for output in outputs:
-        source = skip_bitcasts(fused, output & LOCAL_ID)
+        source = skip_bitcasts(fused, output)
         if source.opcode not in ("dynamic-update-slice", "scatter"):
             continue
-        count = 1 if source.opcode != "scatter" else (len(source.operand_ids) - 1) // 2
-        for operand in source.operand_ids[:count]:
-            target = skip_bitcasts(fused, operand & LOCAL_ID)
+        count = 1 if source.opcode != "scatter" else (len(source.operands) - 1) // 2
+        for operand in source.operands[:count]:
+            target = skip_bitcasts(fused, operand)
             if target.opcode == "parameter":
-                targets.append(int(target.parameter_number))
+                targets.append(int(target.proto.parameter_number))
     return targets
 
 
-def skip_bitcasts(computation: ComputationIndex, local: int) -> Any:
+def skip_bitcasts(computation: ComputationIndex, local: int) -> Instruction:
     """The instruction behind a chain of bitcasts."""
     instruction = computation.by_id[local]
     while instruction.opcode == "bitcast":
-        instruction = computation.by_id[instruction.operand_ids[0] & LOCAL_ID]
+        instruction = computation.by_id[instruction.operands[0]]
     return instruction
 
 
-def _declared_aliases(instruction: Any) -> list[tuple[int, Path]]:
+def _declared_aliases(instruction: Instruction) -> list[tuple[int, Path]]:
     return [
         (int(alias.operand_index), tuple(alias.operand_shape_index))
-        for alias in instruction.output_operand_aliasing
+        for alias in instruction.proto.output_operand_aliasing
     ]
 
 
@@ -265,11 +272,10 @@ def reachable_writers(computation: ComputationIndex, writers: list[int]) -> dict
     for bit, writer in enumerate(writers):
         reach[writer] = reach.get(writer, 0) | (1 << bit)
     for instruction in reversed(computation.instructions):
-        bits = reach.get(instruction.id & LOCAL_ID, 0)
+        bits = reach.get(instruction.local, 0)
         if not bits:
             continue
-        for before in (*instruction.operand_ids, *instruction.control_predecessor_ids):
-            before &= LOCAL_ID
+        for before in (*instruction.operands, *instruction.control):
             reach[before] = reach.get(before, 0) | bits
     return reach
 

@@ -7,7 +7,6 @@ not already guarantee ("order" edges: reader before writer).
 
 from __future__ import annotations
 
-
 from graphopt.hlo.clusters import Clustering
 from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.graph import Computation, Graph

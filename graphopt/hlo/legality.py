@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ from graphopt.errors import DecisionError, UnsupportedModuleError
 from graphopt.hlo import config
 from graphopt.hlo.decisions import ALLOWED, Masks
 from graphopt.hlo.graph import FROZEN_FUSED, FROZEN_ROOT
-from graphopt.hlo.library import library_nodes
-from graphopt.hlo.module import LOCAL_ID, ComputationIndex
+from graphopt.hlo.module import ComputationIndex, Instruction
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import UnitKind
@@ -47,7 +46,7 @@ class Facts:
         self.tuple_shaped = graph.dtype == DType.TUPLE
         self.plain_copy = graph.plain_copies
         self.update = np.array([op.name == "dynamic-update-slice" for op in ops], np.bool_)
-        inside, root = library_nodes(graph)
+        inside, root = graph.library_nodes
         self.library_inside = np.array(inside, np.bool_)
         self.library_root = np.array(root, np.bool_)
         self.root = np.zeros(len(graph), np.bool_)
@@ -113,11 +112,11 @@ class Facts:
         )
 
 
-def _mixes_types(computation: ComputationIndex, instruction: Any) -> bool:
+def _mixes_types(computation: ComputationIndex, instruction: Instruction) -> bool:
     """True for a dot whose operands and result differ in type: its native code is not valid LLVM."""
     if instruction.opcode != "dot":
         return False
-    operands = [computation.by_id[i & LOCAL_ID] for i in instruction.operand_ids]
+    operands = [computation.by_id[i] for i in instruction.operands]
     return len({i.shape.element_type for i in (instruction, *operands)}) > 1
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from graphopt.hlo.module import LOCAL_ID
 from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import units
 
@@ -25,7 +24,10 @@ def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
     """Per node: may it sit inside a library cluster, and may it be the root of one?"""
     inside = [False] * len(graph)
     root = [False] * len(graph)
-    row_major = [_is_row_major_f32(shape) for shape in graph.source.shapes]
+    is_f32 = (graph.dtype == DType.F32).tolist()
+    row_major = [
+        f32 and _is_row_major(shape) for f32, shape in zip(is_f32, graph.source.shapes, strict=True)
+    ]
     for node, op in enumerate(graph.ops):
         check = _CHECKS.get(op.name)
         if op.name == "constant":
@@ -38,16 +40,10 @@ def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
     return inside, root
 
 
-def _is_row_major_f32(shape: Any) -> bool:
-    if shape.element_type != DType.F32 or len(shape.dimensions) > MAX_RANK:
-        return False
-    return is_row_major(shape)
-
-
-def is_row_major(shape: Any) -> bool:
-    """True if the last dimension is the minor one."""
-    order = shape.layout.minor_to_major
-    return list(order) == list(range(len(order) - 1, -1, -1))
+def _is_row_major(shape: Any) -> bool:
+    """True if the last dimension is the minor one, and the library takes the rank."""
+    order = list(shape.layout.minor_to_major)
+    return len(order) <= MAX_RANK and order == sorted(order, reverse=True)
 
 
 def _instruction(graph: Graph, node: int) -> Any:
@@ -79,10 +75,10 @@ def reducer(graph: Graph, node: int) -> str | None:
         return None
     computation = graph.source.module.computations[called[0]]
     root = computation.by_id[computation.root]
-    if len(computation.instructions) != 3 or len(root.operand_ids) != 2:
+    if len(computation.instructions) != 3 or len(root.operands) != 2:
         return None
-    operands = [computation.by_id[i & LOCAL_ID] for i in root.operand_ids]
-    if {o.opcode for o in operands} != {"parameter"} or operands[0].id == operands[1].id:
+    operands = [computation.by_id[i] for i in root.operands]
+    if {o.opcode for o in operands} != {"parameter"} or operands[0].local == operands[1].local:
         return None
     return str(root.opcode)
 

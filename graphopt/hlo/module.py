@@ -32,6 +32,49 @@ class Role(IntEnum):
     """Scalar function of a reduce, scatter, sort, map, ...; and computations only reached from one."""
 
 
+class Instruction:
+    """One instruction, with what every pass asks for taken out of the proto once.
+
+    Attributes:
+        proto: the ``HloInstructionProto``.
+        local: local id.
+        opcode: HLO opcode.
+        operands: local ids of the operands.
+        control: local ids of the control predecessors.
+        called: ids of the called computations.
+    """
+
+    __slots__ = ("_shape_key", "called", "control", "local", "opcode", "operands", "proto")
+
+    def __init__(self, proto: Any) -> None:
+        self.proto = proto
+        self.local: int = proto.id & LOCAL_ID
+        self.opcode: str = proto.opcode
+        ids = proto.operand_ids
+        self.operands: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
+        ids = proto.control_predecessor_ids
+        self.control: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
+        self.called: tuple[int, ...] = tuple(proto.called_computation_ids)
+        self._shape_key: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        """Instruction name."""
+        return str(self.proto.name)
+
+    @property
+    def shape(self) -> Any:
+        """``ShapeProto`` of the result."""
+        return self.proto.shape
+
+    @property
+    def shape_key(self) -> bytes:
+        """Serialised shape: equal keys are equal shapes and layouts."""
+        if self._shape_key is None:
+            self._shape_key = self.proto.shape.SerializeToString(deterministic=True)
+        return self._shape_key
+
+
 @dataclass
 class ComputationIndex:
     """One computation of the module.
@@ -39,7 +82,8 @@ class ComputationIndex:
     Attributes:
         proto: the ``HloComputationProto``.
         role: what calls it.
-        by_id: local instruction id -> ``HloInstructionProto``.
+        instructions: in their order in the module (operands first).
+        by_id: local instruction id -> instruction.
         root: local id of the root instruction.
         caller: local id of the calling instruction and its computation's id, None for the entry and
             for applied computations (which may have several callers).
@@ -47,7 +91,8 @@ class ComputationIndex:
 
     proto: Any
     role: Role
-    by_id: dict[int, Any]
+    instructions: list[Instruction]
+    by_id: dict[int, Instruction]
     root: int
     caller: tuple[int, int] | None = None
 
@@ -55,11 +100,6 @@ class ComputationIndex:
     def id(self) -> int:
         """Computation id."""
         return int(self.proto.id)
-
-    @property
-    def instructions(self) -> Any:
-        """Instructions in their order in the module (operands first)."""
-        return self.proto.instructions
 
 
 @dataclass
@@ -121,12 +161,13 @@ def index(proto: Any) -> ModuleIndex:
             fix="check the bytes",
         )
     for computation in proto.computations:
-        by_id = {instruction.id & LOCAL_ID: instruction for instruction in computation.instructions}
+        instructions = [Instruction(i) for i in computation.instructions]
+        by_id = {i.local: i for i in instructions}
         root = computation.root_id & LOCAL_ID
-        if root not in by_id or len(by_id) != len(computation.instructions):
+        if root not in by_id or len(by_id) != len(instructions):
             raise _broken(computation.name, "root id does not resolve or ids repeat")
         module.computations[computation.id] = ComputationIndex(
-            computation, Role.APPLIED, by_id, root
+            computation, Role.APPLIED, instructions, by_id, root
         )
     if proto.entry_computation_id not in module.computations:
         raise _broken(proto.name, "entry computation does not resolve")
@@ -146,13 +187,12 @@ def _broken(where: str, what: str) -> ModuleFormatError:
 def _check_operands(computation: ComputationIndex) -> None:
     seen: set[int] = set()
     for instruction in computation.instructions:
-        for operand in instruction.operand_ids:
-            if operand & LOCAL_ID not in seen:
-                raise _broken(
-                    f"{computation.proto.name}/{instruction.name}",
-                    "an operand is missing or comes after its user",
-                )
-        seen.add(instruction.id & LOCAL_ID)
+        if instruction.operands and not seen.issuperset(instruction.operands):
+            raise _broken(
+                f"{computation.proto.name}/{instruction.name}",
+                "an operand is missing or comes after its user",
+            )
+        seen.add(instruction.local)
 
 
 _CALLEE_ROLES: Final[dict[str, tuple[Role, ...]]] = {
@@ -166,10 +206,10 @@ _CALLEE_ROLES: Final[dict[str, tuple[Role, ...]]] = {
 
 def _mark_callees(module: ModuleIndex, computation: ComputationIndex) -> None:
     for instruction in computation.instructions:
-        if not instruction.called_computation_ids:
+        if not instruction.called:
             continue
         roles = _CALLEE_ROLES.get(instruction.opcode, (Role.APPLIED,))
-        for position, callee_id in enumerate(instruction.called_computation_ids):
+        for position, callee_id in enumerate(instruction.called):
             callee = module.computations.get(callee_id)
             if callee is None:
                 raise _broken(instruction.name, "a called computation does not resolve")
@@ -184,7 +224,7 @@ def _mark_callees(module: ModuleIndex, computation: ComputationIndex) -> None:
                     rule="shared-computation",
                 )
             callee.role = role
-            callee.caller = (instruction.id & LOCAL_ID, computation.id)
+            callee.caller = (instruction.local, computation.id)
 
 
 def check_supported(module: ModuleIndex, max_instructions: int = 200_000) -> None:
@@ -221,7 +261,7 @@ def has_donation(module: ModuleIndex) -> bool:
 
 def _replicas(proto: Any) -> int:
     assignment = proto.device_assignment
-    return max(1, assignment.replica_count) * max(1, assignment.computation_count)
+    return max(1, int(assignment.replica_count)) * max(1, int(assignment.computation_count))
 
 
 def _unsupported(rule: str, message: str, where: str) -> UnsupportedModuleError:
@@ -230,15 +270,14 @@ def _unsupported(rule: str, message: str, where: str) -> UnsupportedModuleError:
     )
 
 
-def _check_instruction(instruction: Any) -> None:
+def _check_instruction(instruction: Instruction) -> None:
     opcode = instruction.opcode
     if opcode in MULTI_DEVICE_OPS:
         raise _unsupported("multi-device", f"{opcode} is for several devices", instruction.name)
     if opcode not in OP_BY_NAME:
         raise _unsupported("unknown-opcode", f"opcode {opcode!r} is not known", instruction.name)
-    shape = instruction.shape
-    for leaf in leaves(shape):
-        if True in leaf.is_dynamic_dimension:
+    for leaf in leaves(instruction.shape):
+        if leaf.is_dynamic_dimension and True in leaf.is_dynamic_dimension:
             raise _unsupported("dynamic-shape", "a dimension is dynamic", instruction.name)
         if leaf.element_type in SUB_BYTE_DTYPES:
             raise _unsupported("sub-byte", "elements smaller than a byte", instruction.name)
@@ -262,11 +301,11 @@ def leaf_paths(shape: Any, prefix: tuple[int, ...] = ()) -> Iterator[tuple[int, 
         yield prefix
 
 
-def is_small_call(instruction: Any) -> bool:
+def is_small_call(instruction: Instruction) -> bool:
     """True for a ``call`` that XLA emits as one native function."""
-    return bool(instruction.opcode == "call") and any(
+    return instruction.opcode == "call" and any(
         entry.key == SMALL_CALL and entry.value == "true"
-        for entry in instruction.frontend_attributes.map
+        for entry in instruction.proto.frontend_attributes.map
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from graphopt.hlo.clusters import Clustering
 from graphopt.hlo.graph import Graph
-from graphopt.hlo.items import Items
+from graphopt.hlo.joins import Items
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
 

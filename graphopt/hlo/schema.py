@@ -221,7 +221,7 @@ def _message_classes() -> dict[str, Any]:
                 field.type = descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE
                 field.type_name = f".{PACKAGE}.{base}"
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
         for name in SCHEMA

@@ -15,8 +15,8 @@ from graphopt.errors import ModuleFormatError, VerificationError
 from graphopt.hlo import config
 from graphopt.hlo.inplace import InPlaceAnalysis, broken_hazards
 from graphopt.hlo.module import (
-    LOCAL_ID,
     ComputationIndex,
+    Instruction,
     ModuleIndex,
     Role,
     index,
@@ -83,16 +83,12 @@ def _check_in_place(module: ModuleIndex) -> None:
 
 
 def _root_shape(computation: ComputationIndex) -> bytes:
-    return _key(computation.by_id[computation.root].shape)
-
-
-def _key(shape: Any) -> bytes:
-    return bytes(shape.SerializeToString(deterministic=True))
+    return computation.by_id[computation.root].shape_key
 
 
 def _parameters(computation: ComputationIndex) -> dict[int, bytes]:
     return {
-        i.parameter_number: _key(i.shape)
+        i.proto.parameter_number: i.shape_key
         for i in computation.instructions
         if i.opcode == "parameter"
     }
@@ -112,7 +108,7 @@ def _callees(module: ModuleIndex) -> Iterator[Finding]:
     seen: set[int] = set()
     for computation in module.computations.values():
         for instruction in computation.instructions:
-            for callee in instruction.called_computation_ids:
+            for callee in instruction.called:
                 if callee not in seen:
                     yield instruction.name, "a called computation comes after its caller"
         seen.add(computation.id)
@@ -122,27 +118,29 @@ def _control_order(module: ModuleIndex) -> Iterator[Finding]:
     for computation in module.computations.values():
         seen: set[int] = set()
         for instruction in computation.instructions:
-            for before in instruction.control_predecessor_ids:
-                if before & LOCAL_ID not in seen:
+            for before in instruction.control:
+                if before not in seen:
                     yield instruction.name, "a control predecessor comes later"
-            seen.add(instruction.id & LOCAL_ID)
+            seen.add(instruction.local)
 
 
-def _fusions(module: ModuleIndex) -> Iterator[tuple[Any, ComputationIndex, ComputationIndex]]:
+def _fusions(
+    module: ModuleIndex,
+) -> Iterator[tuple[Instruction, ComputationIndex, ComputationIndex]]:
     """(fusion, its computation, its body)."""
     for computation in module.computations.values():
         for instruction in computation.instructions:
             if instruction.opcode == "fusion":
-                body = module.computations[instruction.called_computation_ids[0]]
+                body = module.computations[instruction.called[0]]
                 yield instruction, computation, body
 
 
 def _fusion_kinds(module: ModuleIndex) -> Iterator[Finding]:
     for fusion, computation, body in _fusions(module):
-        library = fusion.fusion_kind == "kCustom"
-        if fusion.fusion_kind not in ("kLoop", "kOutput", "kCustom"):
-            yield fusion.name, f"fusion kind {fusion.fusion_kind!r} does not compile on CPU"
-        if library and not fusion.backend_config:
+        library = fusion.proto.fusion_kind == "kCustom"
+        if fusion.proto.fusion_kind not in ("kLoop", "kOutput", "kCustom"):
+            yield fusion.name, f"fusion kind {fusion.proto.fusion_kind!r} does not compile on CPU"
+        if library and not fusion.proto.backend_config:
             yield fusion.name, "a library fusion needs a backend config"
         if library and fusion.shape.element_type == DType.TUPLE:
             yield fusion.name, "a library fusion has one array result"
@@ -154,7 +152,7 @@ def _fusion_kinds(module: ModuleIndex) -> Iterator[Finding]:
 
 def _fused_operations(module: ModuleIndex) -> Iterator[Finding]:
     for fusion, _, body in _fusions(module):
-        library = config.is_library(fusion.backend_config)
+        library = config.is_library(fusion.proto.backend_config)
         for instruction in body.instructions:
             opcode = instruction.opcode
             if library:
@@ -172,17 +170,17 @@ _ALSO_FUSED: Final = frozenset(
 
 def _fusion_shapes(module: ModuleIndex) -> Iterator[Finding]:
     for fusion, computation, body in _fusions(module):
-        if _key(fusion.shape) != _root_shape(body):
+        if fusion.shape_key != _root_shape(body):
             yield fusion.name, "the result shape differs from the body's root"
         parameters = _parameters(body)
-        if sorted(parameters) != list(range(len(fusion.operand_ids))):
+        if sorted(parameters) != list(range(len(fusion.operands))):
             yield fusion.name, "operands and parameters do not match"
             continue
-        for number, operand in enumerate(fusion.operand_ids):
-            shape = computation.by_id[operand & LOCAL_ID].shape
-            if shape.element_type == DType.TUPLE:
+        for number, operand in enumerate(fusion.operands):
+            source = computation.by_id[operand]
+            if source.shape.element_type == DType.TUPLE:
                 yield fusion.name, "an operand is a tuple"
-            if _key(shape) != parameters[number]:
+            if source.shape_key != parameters[number]:
                 yield (
                     fusion.name,
                     f"operand {number} has another shape or layout than its parameter",
@@ -198,8 +196,12 @@ def _fusion_outputs(module: ModuleIndex) -> Iterator[Finding]:
 
 
 def _layouts(module: ModuleIndex) -> Iterator[Finding]:
+    checked: set[bytes] = set()
     for computation in module.computations.values():
         for instruction in computation.instructions:
+            if instruction.shape_key in checked:
+                continue
+            checked.add(instruction.shape_key)
             for leaf in leaves(instruction.shape):
                 rank = len(leaf.dimensions)
                 if leaf.element_type not in DTYPE_BYTES:
@@ -211,7 +213,7 @@ def _layouts(module: ModuleIndex) -> Iterator[Finding]:
 def _partitions(module: ModuleIndex) -> Iterator[Finding]:
     for computation in module.graph_computations():
         for instruction in computation.instructions:
-            data = instruction.backend_config
+            data = instruction.proto.backend_config
             if not data or instruction.opcode in ("while", "custom-call", "dot"):
                 continue
             parts = config.partitions(data)
@@ -230,14 +232,12 @@ def _calls(module: ModuleIndex) -> Iterator[Finding]:
     for computation in module.graph_computations():
         for instruction in computation.instructions:
             if instruction.opcode == "call":
-                callee = module.computations[instruction.called_computation_ids[0]]
+                callee = module.computations[instruction.called[0]]
                 parameters = _parameters(callee)
-                shapes = [
-                    _key(computation.by_id[o & LOCAL_ID].shape) for o in instruction.operand_ids
-                ]
+                shapes = [computation.by_id[o].shape_key for o in instruction.operands]
                 if shapes != [parameters.get(i) for i in range(len(shapes))]:
                     yield instruction.name, "operands and parameters do not match"
-                if _key(instruction.shape) != _root_shape(callee):
+                if instruction.shape_key != _root_shape(callee):
                     yield instruction.name, "the result shape differs from the callee's root"
                 if is_small_call(instruction):
                     yield from _region(module, callee)
@@ -247,9 +247,9 @@ def _region(module: ModuleIndex, computation: ComputationIndex) -> Iterator[Find
     """What a native region contains, called computations included."""
     for instruction in computation.instructions:
         op = OP_BY_NAME.get(instruction.opcode)
-        if op is None or not op.regional or instruction.fusion_kind == "kCustom":
+        if op is None or not op.regional or instruction.proto.fusion_kind == "kCustom":
             yield instruction.name, f"a native region cannot contain {instruction.opcode}"
-        for callee in instruction.called_computation_ids:
+        for callee in instruction.called:
             called = module.computations[callee]
             if called.role < Role.FUSED:
                 yield from _region(module, called)

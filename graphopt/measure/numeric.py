@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 TOLERANCE: Final[dict[str, float]] = {
@@ -39,9 +40,9 @@ def compare_outputs(reference: Any, result: Any, *, slack: float = 1.0) -> Diffe
         result: result of the candidate.
         slack: factor on the floating-point tolerances, for programs that amplify rounding.
     """
-    left, structure = jax.tree_util.tree_flatten_with_path(reference)
-    right, other = jax.tree_util.tree_flatten_with_path(result)
-    if structure != other:
+    left = jax.tree_util.tree_flatten_with_path(reference)[0]
+    right = jax.tree_util.tree_flatten_with_path(result)[0]
+    if [path for path, _ in left] != [path for path, _ in right]:
         return Difference(np.inf, False, "structure")
     worst = Difference(0.0, True)
     equal = True
@@ -54,9 +55,12 @@ def compare_outputs(reference: Any, result: Any, *, slack: float = 1.0) -> Diffe
 
 
 def _host(leaf: Any) -> np.ndarray[Any, Any]:
-    if hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf)
+    return np.asarray(jax.random.key_data(leaf) if is_prng_key(leaf) else leaf)
+
+
+def is_prng_key(leaf: Any) -> bool:
+    """True for an array of typed random keys, which numpy cannot hold."""
+    return hasattr(leaf, "dtype") and bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _compare_leaf(
@@ -80,5 +84,5 @@ def _compare_leaf(
     error = float(np.abs(x[finite] - y[finite]).max())
     if error == 0.0:
         return 0.0, True
-    relative = error / max(scale, np.finfo(np.float32).tiny)
+    relative = error / max(scale, float(np.finfo(np.float32).tiny))
     return relative, relative <= TOLERANCE[name] * slack

@@ -126,10 +126,8 @@ class CostModel:
         inside = self.callees[node]
         for index in inside:
             computation = graph.computations[index]
-            if computation.role is Role.BRANCH:
-                times = 1.0 / len(inside)
-            else:
-                times = float(trips(graph, index))
+            branch = computation.role is Role.BRANCH
+            times = 1.0 / len(inside) if branch else trips(graph, index)
             total.add(self.computations[index], times)
         if graph.ops[node].name == "while":
             total.dispatch_ns += LOOP_NS * trips(graph, inside[0])

@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.library import library_nodes
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
@@ -220,7 +219,7 @@ def _library_normalisations(
 ) -> None:
     """Hands a reduction and the elementwise code around it to the library as one call."""
     library = _unit_index(graph, UnitKind.LIBRARY)
-    inside_ok, root_ok = library_nodes(graph)
+    inside_ok, root_ok = graph.library_nodes
     for root in range(len(graph) - 1, -1, -1):
         if (
             decisions.fuse[root]

@@ -261,7 +261,7 @@ def test_roles_and_callers():
         local, owner = computation.caller
         caller = module.computations[owner].by_id[local]
         assert caller.opcode == opcodes[computation.role]
-        assert computation.id in caller.called_computation_ids
+        assert computation.id in caller.called
 
 
 def test_graph_computations_leave_out_fused_and_applied_ones():

@@ -1,0 +1,190 @@
+"""``graphopt bench``: what the plugin itself costs, and what rewriting changes by itself.
+
+* ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
+* ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
+* ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import geometric_mean, median
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from graphopt.corpus.capture import capture_modules
+from graphopt.corpus.program import Program
+from graphopt.corpus.workloads import builtin_programs, load_programs
+from graphopt.errors import WorkloadError
+from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo.gc_pause import gc_paused
+from graphopt.hlo.module import parse
+from graphopt.hlo.synthetic import repeat_module
+from graphopt.measure import compare, compare_outputs, compile_with
+from graphopt.policy.heuristic import heuristic
+
+MIN_INSTRUCTIONS: Final = 200
+"""Overhead is reported for modules of at least this many HLO instructions."""
+
+SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
+
+
+def run_bench(what: str, budget_s: float, console: Console | None = None) -> None:
+    """Runs one benchmark or all and prints tables.
+
+    Raises:
+        WorkloadError: there is no such benchmark.
+    """
+    console = console or Console(width=110)
+    benches: dict[str, Callable[[Console, float], None]] = {
+        "identity": _identity,
+        "overhead": _overhead,
+        "scaling": _scaling,
+    }
+    if what != "all" and what not in benches:
+        raise WorkloadError(
+            what=f"no benchmark {what!r}",
+            where="graphopt bench",
+            fix=f"Use {', '.join(benches)} or all.",
+        )
+    for name, bench in benches.items():
+        if what in (name, "all"):
+            bench(console, budget_s)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="left" if position == 0 else "right")
+    return table
+
+
+def _identity(console: Console, budget_s: float) -> None:
+    table = _table(
+        "identity rewrite against XLA's default",
+        "program", "clusters", "default ms", "identity ms", "ratio", "95 % interval", "max error",
+    )  # fmt: skip
+    ratios = []
+    for program in load_programs("demo").values():
+        fn, args = program.build()
+        default = compile_with(fn, args)
+        clusters = 0
+
+        def transform(data: bytes) -> bytes:
+            nonlocal clusters
+            graph = build_graph(data)
+            result = rewrite(graph, graph.default)
+            clusters = result.clusters
+            return result.data
+
+        identity = compile_with(fn, args, transform)
+        difference = compare_outputs(default(), identity())
+        times = compare(default, identity, budget_s=budget_s)
+        ratios.append(1.0 / times.speedup)
+        table.add_row(
+            program.name, str(clusters), f"{times.baseline_s * 1e3:.3f}",
+            f"{times.candidate_s * 1e3:.3f}", f"{1 / times.speedup:.3f}",
+            f"{1 / times.high:.3f}-{1 / times.low:.3f}", f"{difference.relative:.1e}",
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"identity time / default time: geometric mean {geometric_mean(ratios):.3f}, "
+        f"largest {max(ratios):.3f}"
+    )
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Seconds that one module costs in the hook.
+
+    Attributes:
+        nodes: graph nodes.
+        build_s: parse, analyse, build the graph and its masks.
+        decide_s: the heuristic.
+        rewrite_s: clusters, regions, emission and verification.
+    """
+
+    nodes: int
+    build_s: float
+    decide_s: float
+    rewrite_s: float
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return self.build_s + self.decide_s + self.rewrite_s
+
+
+def measure_overhead(data: bytes, repeats: int) -> Overhead:
+    """Median cost of handling one module; a module the heuristic keeps is rewritten as it is."""
+    rows = []
+    for _ in range(repeats):
+        with gc_paused():
+            start = time.perf_counter()
+            graph = build_graph(data)
+            _ = graph.masks
+            built = time.perf_counter()
+            decisions = heuristic(graph)
+            decided = time.perf_counter()
+            rewrite(graph, graph.default if decisions is None else decisions)
+            rows.append((built - start, decided - built, time.perf_counter() - decided))
+            nodes = len(graph)
+    build_s, decide_s, rewrite_s = (median(column) for column in zip(*rows, strict=True))
+    return Overhead(nodes, build_s, decide_s, rewrite_s)
+
+
+def _overhead(console: Console, budget_s: float) -> None:
+    table = _table(
+        f"time in the hook, modules of {MIN_INSTRUCTIONS} or more HLO instructions",
+        "program", "instructions", "nodes", "build ms", "decide", "rewrite", "XLA ms", "share",
+    )  # fmt: skip
+    shares = []
+    for program in builtin_programs().values():
+        row = _overhead_row(program)
+        if row is None:
+            continue
+        instructions, cost, compile_s = row
+        shares.append(cost.total_s / compile_s)
+        table.add_row(
+            program.name, str(instructions), str(cost.nodes), f"{cost.build_s * 1e3:.1f}",
+            f"{cost.decide_s * 1e3:.1f}", f"{cost.rewrite_s * 1e3:.1f}", f"{compile_s * 1e3:.0f}",
+            f"{shares[-1]:.1%}",
+        )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"share of XLA's compile time: median {median(shares):.1%}, largest {max(shares):.1%}"
+    )
+
+
+def _overhead_row(program: Program) -> tuple[int, Overhead, float] | None:
+    fn, args = program.build()
+    compiles = [compile_with(fn, args) for _ in range(3)]
+    data = max(compiles[0].modules, key=len)
+    instructions = parse(data).instruction_count
+    if instructions < MIN_INSTRUCTIONS:
+        return None
+    return instructions, measure_overhead(data, 5), median(c.compile_s for c in compiles)
+
+
+def _scaling(console: Console, budget_s: float) -> None:
+    table = _table(
+        "time in the hook by size (copies of the hmc_chain module in one)",
+        "copies", "nodes", "build ms", "decide", "rewrite", "total ms", "us per node",
+    )  # fmt: skip
+    fn, args = load_programs("demo")["hmc_chain"].build()
+    data = max(capture_modules(fn, *args), key=len)
+    nodes = len(build_graph(data))
+    for wanted in SCALING_NODES:
+        copies = max(1, round(wanted / nodes))
+        large = data if copies == 1 else repeat_module(data, copies)
+        cost = measure_overhead(large, 3 if copies < 20 else 1)
+        table.add_row(
+            str(copies), str(cost.nodes), f"{cost.build_s * 1e3:.1f}", f"{cost.decide_s * 1e3:.1f}",
+            f"{cost.rewrite_s * 1e3:.1f}", f"{cost.total_s * 1e3:.1f}",
+            f"{cost.total_s / cost.nodes * 1e6:.1f}",
+        )  # fmt: skip
+    console.print(table)
