@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.third_party.common import Builder
 from benchmarks.third_party.programs import WORKLOADS
 
-HOST_CALLBACK = "xla_ffi_python"
+HOST_CALLBACK = "_python_cpu_callback"
 
 
 def require_arrays(what: str, tree: Any) -> None:
@@ -35,7 +35,7 @@ def require_arrays(what: str, tree: Any) -> None:
 def all_finite(tree: Any) -> bool:
     """Tell whether every inexact leaf of the tree is finite everywhere."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return all(np.isfinite(x).all() for x in leaves if np.issubdtype(x.dtype, np.inexact))
+    return all(np.isfinite(x).all() for x in leaves if jnp.issubdtype(x.dtype, jnp.inexact))
 
 
 def check(builder: Builder) -> tuple[int, bool]:

@@ -156,9 +156,10 @@ class _Joiner:
         into, joined = clustering.clusters[partner], clustering.clusters.pop(item)
         into.outputs.extend(joined.outputs)
         into.nodes = sorted({*into.nodes, *joined.nodes})
-        outputs = set(into.outputs)
+        # One of the two may compute what the other reads from memory.
+        inside = set(into.nodes)
         into.operands = [
-            o for o in dict.fromkeys([*into.operands, *joined.operands]) if o not in outputs
+            o for o in dict.fromkeys([*into.operands, *joined.operands]) if o not in inside
         ]
         into.default = False
         clustering.cluster_of[item] = partner
