@@ -119,11 +119,11 @@ class _Former:
         for node in range(len(graph) - 1, -1, -1):
             if not in_memory[node]:
                 continue
-            if not self._makes_cluster(node):
+            cluster = self._cluster(node, self.unit[node]) if self._makes_cluster(node) else None
+            if cluster is None:
                 for operand in graph.operand_lists[node]:
                     self._write(operand, "read-from-memory")
                 continue
-            cluster = self._cluster(node, self.unit[node])
             self.budget -= len(cluster.nodes)
             self.out.clusters[node] = cluster
             self.out.cluster_of[node] = node
@@ -148,12 +148,15 @@ class _Former:
             and not any(self.fuse[o] for o in self.graph.operand_lists[node])
         )
 
-    def _cluster(self, root: int, unit: int) -> Cluster:
+    def _cluster(self, root: int, unit: int) -> Cluster | None:
+        """The cluster of a root; None for a dot that the library cannot take after all."""
         library = self.kinds[unit] is UnitKind.LIBRARY
         exempt = self._default_nodes(root) if self._may_be_default(root, unit) else frozenset()
         cluster = self._grow(root, unit, exempt, library)
         if cluster is None:
             self.out.overrides.append((root, "library-operation"))
+            if self.graph.ops[root].name == "dot":
+                return None
             cluster = self._grow(root, self.loop, exempt, library=False)
             assert cluster is not None  # only the library refuses a cluster
         cluster.default = bool(exempt) and set(cluster.nodes) == exempt and unit == cluster.unit
