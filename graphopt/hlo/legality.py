@@ -27,7 +27,7 @@ from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import UnitKind
 
 if TYPE_CHECKING:
-    from graphopt.hlo.graph import Graph
+    from graphopt.hlo.graph import Computation, Graph
 
 BoolArray = NDArray[np.bool_]
 
@@ -217,25 +217,39 @@ def _reads_too_late(facts: Facts) -> BoolArray:
     graph = facts.graph
     in_place = graph.in_place
     out = np.zeros(len(graph), np.bool_)
-    may_fuse = (facts.fuse_rule == ALLOWED).tolist()
+    may_fuse = np.equal(facts.fuse_rule, ALLOWED).tolist()
     carried = list(in_place.reads)
     for computation, writers in zip(graph.computations, in_place.writer, strict=True):
         if not writers:
             continue
-        after = _bits_after(computation.first, computation.end, writers)
+        too_late = _too_late(graph, computation, writers)
         for node in range(computation.first, computation.end):
             for operand in graph.operand_lists[node]:
                 if may_fuse[operand]:
                     carried[node] |= carried[operand]
-            bits = carried[node]
-            if bits and may_fuse[node]:
-                outside = ~in_place.zone[node]
-                if any(
-                    bits & (after[user - computation.first] | (in_place.zone[user] & outside))
-                    for user in graph.user_lists[node]
-                ):
-                    out[node] = True
-                    may_fuse[node] = False
+            if may_fuse[node] and carried[node] & too_late[node - computation.first]:
+                out[node] = True
+                may_fuse[node] = False
+    return out
+
+
+def _too_late(graph: Graph, computation: Computation, writers: Iterable[int]) -> list[int]:
+    """Per node of a computation: promises that it may not carry into its consumers.
+
+    Consumers that XLA fused stay fusible: what they must not carry, their operands must not either.
+    """
+    zone, default_fuse = graph.in_place.zone, graph.default.fuse.tolist()
+    first = computation.first
+    after = _bits_after(first, computation.end, writers)
+    out = [0] * len(after)
+    for node in range(computation.end - 1, first - 1, -1):
+        bits = 0
+        outside = ~zone[node]
+        for user in graph.user_lists[node]:
+            bits |= after[user - first] | (zone[user] & outside)
+            if default_fuse[user]:
+                bits |= out[user - first]
+        out[node - first] = bits
     return out
 
 

@@ -155,21 +155,21 @@ body (s: (s32[], f32[8])) -> (s32[], f32[8]) {
   ROOT out = (s32[], f32[8]{0}) tuple(next, carried)
 }
 
-condition2 (t2: (s32[], f32[8])) -> pred[] {
-  t2 = (s32[], f32[8]{0}) parameter(0)
-  k2 = s32[] get-tuple-element(t2), index=0
+condition2 (tested2: (s32[], f32[8])) -> pred[] {
+  tested2 = (s32[], f32[8]{0}) parameter(0)
+  k2 = s32[] get-tuple-element(tested2), index=0
   limit2 = s32[] constant(5)
   ROOT go2 = pred[] compare(k2, limit2), direction=LT
 }
 
-body2 (s2: (s32[], f32[8])) -> (s32[], f32[8]) {
-  s2 = (s32[], f32[8]{0}) parameter(0)
-  i2 = s32[] get-tuple-element(s2), index=0
-  x2 = f32[8]{0} get-tuple-element(s2), index=1
+body2 (state2: (s32[], f32[8])) -> (s32[], f32[8]) {
+  state2 = (s32[], f32[8]{0}) parameter(0)
+  i2 = s32[] get-tuple-element(state2), index=0
+  x2 = f32[8]{0} get-tuple-element(state2), index=1
   one2 = s32[] constant(1)
   next2 = s32[] add(i2, one2)
-  ranked = f32[8]{0} sort(x2), dimensions={0}, to_apply=less
-  ROOT out2 = (s32[], f32[8]{0}) tuple(next2, ranked)
+  ranking = f32[8]{0} sort(x2), dimensions={0}, to_apply=less
+  ROOT out2 = (s32[], f32[8]{0}) tuple(next2, ranking)
 }
 
 ENTRY main {
