@@ -20,6 +20,7 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
 from graphopt.policy import costs
 from graphopt.policy.costs import CostModel
@@ -37,6 +38,12 @@ MIN_EXECUTIONS: Final = 8.0
 """Straight-line regions are made only where code runs this often per call."""
 
 RECOMPUTE_MARGIN: Final = 1.5
+MIN_SAVED_NS: Final = 300.0
+"""A value is written to memory where that saves this much and `RECOMPUTE_MARGIN` times its cost."""
+
+_NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
+"""Larger or cheaper than what they read: their operand is written instead."""
+
 LARGE_BYTES: Final = 1 << 17
 LIBRARY_ELEMENTS: Final = 1 << 15
 MAX_CLOSURE: Final = 64
@@ -148,7 +155,7 @@ def _keep_in_memory(
     unit_cost = _cost_per_element(graph, fuse)
     uses: list[dict[tuple[int, int], float]] = [{} for _ in range(len(graph))]
     for node in range(len(graph) - 1, -1, -1):
-        if fuse[node] and may_write[node] and ops[node].name != "bitcast":
+        if fuse[node] and may_write[node] and ops[node].name not in _NEVER_WRITTEN:
             total = sum(uses[node].values())
             readers = len(graph.user_lists[node])
             if _worth_writing(total, elements[node], nbytes[node], unit_cost[node], readers):
@@ -175,7 +182,7 @@ def _worth_writing(
     extra = (evaluations - elements) * cost / costs.OPERATIONS_PER_NS
     rate = costs.BYTES_PER_NS if nbytes > 1 << 19 else costs.CACHED_BYTES_PER_NS
     memory = costs.THUNK_NS + nbytes * (1 + readers) / rate
-    return extra > RECOMPUTE_MARGIN * memory
+    return extra > RECOMPUTE_MARGIN * memory + MIN_SAVED_NS
 
 
 def _cost_per_element(graph: Graph, fuse: list[bool]) -> list[float]:
@@ -195,9 +202,20 @@ def _share(graph: Graph, node: int, operand: int) -> float:
     op = graph.ops[node]
     if op.name == "reduce":
         return max(1.0, float(graph.elements[operand]) / max(1.0, float(graph.elements[node])))
-    if op.name in ("concatenate", "pad"):
+    if op.name in ("concatenate", "pad") or (
+        op.name == "broadcast" and _repeats_innermost(graph, node)
+    ):
         return float(graph.elements[operand]) / max(1.0, float(graph.elements[node]))
     return 1.0
+
+
+def _repeats_innermost(graph: Graph, node: int) -> bool:
+    """True if a broadcast repeats its operand along the innermost loop, which computes it once."""
+    shape = graph.source.shapes[node]
+    if not shape.dimensions:
+        return False
+    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    return shape.layout.minor_to_major[0] not in proto.dimensions
 
 
 def _set_parts(graph: Graph, decisions: Decisions, node: int, cost: float) -> None:
