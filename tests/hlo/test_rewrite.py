@@ -1,0 +1,477 @@
+"""Decisions become modules: any legal ones compile and agree, chosen ones have the chosen form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+from support import (
+    MACHINE,
+    Captured,
+    capture,
+    captured,
+    changed,
+    clusters_of,
+    node,
+    nodes,
+    normal,
+    proto_of,
+    unit,
+    with_unit_everywhere,
+)
+
+from graphopt.errors import DecisionError
+from graphopt.hlo import Decisions, Graph, Rewrite, build_graph, rewrite, verify
+from graphopt.hlo.clusters import MAX_GROWTH, MAX_NODES
+from graphopt.hlo.module import SMALL_CALL, parse
+from graphopt.hlo.schema import DType
+from graphopt.jax_private import hlo_from_text
+from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
+
+
+def instructions(data: bytes, opcode: str) -> Iterator[Any]:
+    for computation in proto_of(data).computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == opcode:
+                yield instruction
+
+
+def attributes(instruction: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in instruction.frontend_attributes.map}
+
+
+def native_calls(data: bytes) -> list[Any]:
+    return [c for c in instructions(data, "call") if attributes(c).get(SMALL_CALL) == "true"]
+
+
+def checked(program: Captured, decisions: Decisions) -> Rewrite:
+    """Rewrites, compiles, runs and compares."""
+    rewritten = rewrite(program.graph, decisions)
+    difference = compare_outputs(program.result, program.compile(rewritten.data)())
+    assert difference.equal, (difference, rewritten.overrides)
+    return rewritten
+
+
+def fused_where_legal(graph: Graph) -> Decisions:
+    return graph.default.with_changes(fuse=graph.masks.fuse[:, 1].copy())
+
+
+def kept_where_legal(graph: Graph) -> Decisions:
+    return graph.default.with_changes(fuse=~graph.masks.fuse[:, 0])
+
+
+def joined_where_legal(graph: Graph, decisions: Decisions) -> Decisions:
+    return decisions.with_changes(join=graph.masks.join[:, 1].copy())
+
+
+# Any legal decisions.
+
+SMALL = (
+    "fibonacci life_sweep gauss_seidel twin_carry ring_buffer substitution collatz safe_newton "
+    "shared_outputs bit_mixing"
+).split()
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    name=st.sampled_from(SMALL),
+    seed=st.integers(0, 2**32 - 1),
+    change=st.sampled_from([0.02, 0.1, 0.3, 0.6, 1.0]),
+)
+def test_random_legal_decisions_compute_the_same(name, seed, change):
+    program = captured(name)
+    graph = program.graph
+    decisions = graph.masks.sample(np.random.default_rng(seed), graph.default, change)
+    rewritten = checked(program, decisions)
+    verify(proto_of(rewritten.data), parse(program.data))
+
+
+def all_single_changes(graph: Graph) -> Iterator[tuple[str, int, int]]:
+    for field in ("fuse", "join", "unit"):
+        default = getattr(graph.default, field)
+        for index, value in zip(*np.nonzero(getattr(graph.masks, field)), strict=True):
+            if int(default[index]) != value:
+                yield field, int(index), int(value)
+
+
+@pytest.mark.parametrize("name", ["einsum_f16", "ring_buffer", "shared_outputs", "int8_matmul"])
+def test_every_single_legal_change_rewrites(name):
+    graph = captured(name).graph
+    changes = list(all_single_changes(graph))
+    assert len(changes) > len(graph)
+    failed = []
+    for field, index, value in changes:
+        try:
+            rewrite(graph, changed(graph.default, **{field: {index: value}}))
+        except Exception as error:
+            failed.append((graph.source.names[index], field, value, repr(error)))
+    assert failed == []
+
+
+EXTREMES = {
+    "fused": fused_where_legal,
+    "kept": kept_where_legal,
+    "kept and joined": lambda g: joined_where_legal(g, kept_where_legal(g)),
+    "library": lambda g: with_unit_everywhere(g, unit(g, UnitKind.LIBRARY)),
+    "native": lambda g: with_unit_everywhere(g, unit(g, UnitKind.NATIVE)),
+    "two threads": lambda g: with_unit_everywhere(g, unit(g, UnitKind.LOOP, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ["momentum_train", "stack_machine", "attention_grad"])
+@pytest.mark.parametrize("extreme", EXTREMES.values(), ids=EXTREMES)
+def test_extreme_decisions_compute_the_same(name, extreme):
+    program = captured(name)
+    decisions = extreme(program.graph)
+    assert not decisions.same_as(program.graph.default)
+    checked(program, decisions)
+
+
+def test_the_same_decisions_give_the_same_bytes():
+    graph = captured("stack_machine").graph
+    decisions = graph.masks.sample(np.random.default_rng(3), graph.default, 0.5)
+    assert rewrite(graph, decisions).data == rewrite(graph, decisions.copy()).data
+    assert rewrite(graph, decisions).data != rewrite(graph, graph.default).data
+
+
+def test_a_rewrite_counts_what_it_made():
+    graph = captured("momentum_train").graph
+    native = unit(graph, UnitKind.NATIVE)
+    for decisions in (graph.default, with_unit_everywhere(graph, native)):
+        rewritten = rewrite(graph, decisions)
+        assert rewritten.clusters == clusters_of(rewritten.data).total()
+        assert rewritten.regions == len(native_calls(rewritten.data))
+    assert rewritten.regions > 0
+
+
+def test_decisions_outside_the_masks_are_refused():
+    graph = captured("ring_buffer").graph
+    parameter = nodes(graph, "parameter")[0]
+    with pytest.raises(DecisionError) as caught:
+        rewrite(graph, changed(graph.default, fuse={parameter: 1}))
+    assert (caught.value.node, caught.value.rule) == (parameter, "not-fusible")
+    with pytest.raises(DecisionError):
+        rewrite(graph, captured("fibonacci").graph.default)
+
+
+# Fuse.
+
+
+def chain(x: jax.Array) -> jax.Array:
+    return jnp.exp(jnp.tanh(x)[::-1]) - 1.0
+
+
+def test_fuse_decides_what_is_written_to_memory():
+    program = capture(chain, normal(40, 30))
+    graph = program.graph
+    tanh = node(graph, "tanh")
+    apart = checked(program, changed(graph.default, fuse={tanh: 0}))
+    together = checked(program, changed(graph.default, fuse={tanh: 1}))
+    assert apart.clusters == together.clusters + 1
+    assert (("tanh",), "kLoop", ()) in clusters_of(apart.data)
+    assert (("tanh",), "kLoop", ()) not in clusters_of(together.data)
+
+
+def test_a_fused_value_is_computed_in_every_consumer():
+    program = capture(lambda x: (jnp.sin(x)[::-1] + 1.0, jnp.cumsum(jnp.sin(x))), normal(500))
+    graph = program.graph
+    sine = node(graph, "sine")
+    kept = checked(program, changed(graph.default, fuse={sine: 0}))
+    fused = checked(program, changed(graph.default, fuse={sine: 1}))
+    assert len(list(instructions(kept.data, "sine"))) == 1
+    assert len(list(instructions(fused.data, "sine"))) == 2
+    assert fused.clusters == kept.clusters - 1
+
+
+def test_a_copy_fused_into_a_library_operand():
+    """The dot is the library's; what feeds it holds a copy, which the library cannot compute."""
+    graph = build_graph(
+        hlo_from_text("""\
+HloModule library
+
+turn (x: f32[16,8]) -> f32[8,16] {
+  x = f32[16,8]{1,0} parameter(0)
+  turned = f32[16,8]{0,1} copy(x)
+  ROOT view = f32[8,16]{1,0} bitcast(turned)
+}
+
+multiply (l: f32[8,16], r: f32[16,8]) -> f32[8,8] {
+  l = f32[8,16]{1,0} parameter(0)
+  r = f32[16,8]{1,0} parameter(1)
+  ROOT product = f32[8,8]{1,0} dot(l, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY main {
+  p = f32[16,8]{1,0} parameter(0)
+  left = f32[8,16]{1,0} fusion(p), kind=kLoop, calls=turn
+  f = f32[8,8]{1,0} fusion(left, p), kind=kCustom, calls=multiply,
+      backend_config={"outer_dimension_partitions":[],"fusion_config":{"kind":"__ynn_fusion"}}
+  ROOT n = f32[8,8]{1,0} negate(f)
+}
+"""),
+        MACHINE,
+    )
+    view = graph.source.names.index("view")
+    assert graph.masks.why_not(view, "fuse", 1) is None
+    assert len(list(instructions(rewrite(graph, graph.default).data, "dot"))) == 1
+    rewritten = rewrite(graph, changed(graph.default, fuse={view: 1}))
+    assert len(list(instructions(rewritten.data, "dot"))) == 1
+    assert rewritten.overrides
+
+
+# Join.
+
+
+def adam(p: jax.Array, g: jax.Array, m: jax.Array, s: jax.Array) -> tuple[jax.Array, ...]:
+    m = 0.9 * m + 0.1 * g
+    s = 0.99 * s + 0.01 * g * g
+    return p - 1e-3 * m / (jnp.sqrt(s) + 1e-8), m, s
+
+
+def fusion_outputs(data: bytes) -> list[int]:
+    """Number of outputs of every fusion, sorted."""
+    return sorted(
+        len(f.shape.tuple_shapes) if f.shape.element_type == DType.TUPLE else 1
+        for f in instructions(data, "fusion")
+    )
+
+
+def test_joined_roots_become_one_fusion():
+    program = capture(adam, *(np.abs(normal(30, 40, seed=seed)) for seed in range(4)))
+    graph = program.graph
+    assert fusion_outputs(rewrite(graph, graph.default).data) == [1, 1, 1]
+    joined = checked(program, joined_where_legal(graph, graph.default))
+    assert fusion_outputs(joined.data) == [3]
+    assert joined.clusters == 1
+    (fusion,) = instructions(joined.data, "fusion")
+    assert len(fusion.operand_ids) == 4, "each input is read once"
+    assert len(list(instructions(joined.data, "sqrt"))) == 1
+
+
+def test_one_root_may_join():
+    program = capture(adam, *(np.abs(normal(30, 40, seed=seed)) for seed in range(4)))
+    graph = program.graph
+    last = max(i for i in range(len(graph)) if graph.masks.join[i, 1] and not graph.default.fuse[i])
+    assert fusion_outputs(rewrite(graph, changed(graph.default, join={last: 1})).data) == [1, 2]
+
+
+def test_roots_of_different_shapes_do_not_join():
+    program = capture(lambda x, y: (jnp.sin(x), jnp.cos(y)), normal(8, 4), normal(4, 8))
+    graph = program.graph
+    rewritten = checked(program, joined_where_legal(graph, graph.default))
+    assert fusion_outputs(rewritten.data) == [1, 1]
+    assert rewritten.overrides["no-partner"] == 2
+
+
+def test_a_join_makes_no_cycle():
+    """The sine and the sum have one shape, but what lies between them has another."""
+
+    def fn(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        wave = jnp.sin(x)
+        return wave, wave + jnp.sort(wave, axis=0)
+
+    program = capture(fn, normal(6, 5))
+    graph = program.graph
+    rewritten = checked(program, joined_where_legal(graph, kept_where_legal(graph)))
+    assert fusion_outputs(rewritten.data) == [1, 1]
+    assert rewritten.overrides["no-partner"] == 2
+
+
+# Unit: partitions and the library.
+
+
+def test_partitions_are_set():
+    program = capture(chain, normal(64, 16))
+    graph = program.graph
+    (root,) = (i for i in nodes(graph, "subtract") if not graph.default.fuse[i])
+    for threads, parts in ((1, ()), (2, (2,))):
+        column = unit(graph, UnitKind.LOOP, threads)
+        rewritten = checked(program, changed(graph.default, unit={root: column}))
+        assert [found for _, _, found in clusters_of(rewritten.data)] == [parts]
+
+
+def test_a_softmax_in_the_library():
+    program = capture(lambda x: jax.nn.softmax(x * 3.0), normal(32, 48))
+    graph = program.graph
+    library = unit(graph, UnitKind.LIBRARY)
+    root = node(graph, "divide")
+    assert graph.units[graph.default.unit[root]].kind is UnitKind.LOOP
+    decisions = changed(graph.default, unit={root: library})
+    rewritten = checked(program, decisions)
+    kinds = {"divide" in opcodes: kind for opcodes, kind, _ in clusters_of(rewritten.data)}
+    assert kinds[True] == "kCustom"
+    whole = checked(program, decisions.with_changes(fuse=graph.masks.fuse[:, 1].copy()))
+    ((opcodes, kind, _),) = clusters_of(whole.data)
+    assert kind == "kCustom"
+    assert opcodes.count("reduce") == 2 and "exponential" in opcodes
+
+
+def test_what_the_library_cannot_compute_stays_outside():
+    program = capture(lambda x: jnp.exp(jnp.sin(x)) + 1.0, normal(32, 48))
+    graph = program.graph
+    library = unit(graph, UnitKind.LIBRARY)
+    rewritten = checked(program, changed(graph.default, unit={node(graph, "add"): library}))
+    kinds = {kind: opcodes for opcodes, kind, _ in clusters_of(rewritten.data)}
+    assert rewritten.overrides == {"library-operation": 1}
+    assert "sine" in kinds["kLoop"] and "sine" not in kinds["kCustom"]
+
+
+# Unit: native regions.
+
+
+def loop(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def step(x: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        x = x + 0.1 * jnp.sin(x[::-1])
+        return x, jnp.sum(x)
+
+    return lax.scan(step, x, length=20)
+
+
+def test_a_native_loop_is_a_small_call():
+    program = capture(loop, normal(300))
+    graph = program.graph
+    assert native_calls(program.data) == []
+    native = unit(graph, UnitKind.NATIVE)
+    rewritten = checked(program, changed(graph.default, unit={node(graph, "while"): native}))
+    (call,) = native_calls(rewritten.data)
+    assert rewritten.regions == 1
+    called = {c.id: c for c in proto_of(rewritten.data).computations}[
+        call.called_computation_ids[0]
+    ]
+    assert [i.opcode for i in called.instructions] == ["parameter", "while"]
+    assert list(instructions(rewritten.data, "while")) != []
+
+
+def test_a_loop_body_can_be_a_region():
+    program = capture(loop, normal(300))
+    graph = program.graph
+    native = unit(graph, UnitKind.NATIVE)
+    body = next(c for c in graph.computations if graph.ops[c.root].name == "tuple")
+    inside = [
+        i
+        for i in range(body.first, body.end)
+        if graph.masks.unit[i, native] and not graph.default.fuse[i]
+    ]
+    rewritten = checked(program, changed(graph.default, unit=dict.fromkeys(inside, native)))
+    assert rewritten.regions == 1
+    (call,) = native_calls(rewritten.data)
+    assert call.shape.element_type == DType.TUPLE
+    assert len(call.shape.tuple_shapes) > 1
+
+
+def test_one_straight_line_node_is_no_region():
+    program = capture(chain, normal(30, 30))
+    graph = program.graph
+    (root,) = (i for i in nodes(graph, "subtract") if not graph.default.fuse[i])
+    native = unit(graph, UnitKind.NATIVE)
+    rewritten = checked(program, changed(graph.default, unit={root: native}))
+    assert rewritten.regions == 0
+    assert rewritten.overrides == {"region-too-small": 1}
+
+
+def test_a_region_waits_for_what_lies_between():
+    """Two native runs with a sort between them are two regions."""
+
+    def fn(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        a = jnp.cumsum(jnp.sin(x)) * 2.0
+        b = jnp.sort(a)
+        c = jnp.cumsum(jnp.cos(b)) * 3.0
+        return a - 1.0, c
+
+    program = capture(fn, normal(64))
+    graph = program.graph
+    decisions = with_unit_everywhere(graph, unit(graph, UnitKind.NATIVE))
+    kept = decisions.with_changes(fuse=kept_where_legal(graph).fuse)
+    rewritten = checked(program, kept)
+    assert rewritten.regions == 2
+
+
+def test_a_loop_that_xla_made_native_can_be_ordinary():
+    program = captured("twin_carry")
+    graph = program.graph
+    runtime = unit(graph, UnitKind.RUNTIME)
+    assert native_calls(program.data)
+    loops = dict.fromkeys(nodes(graph, "while"), runtime)
+    rewritten = checked(program, changed(graph.default, unit=loops))
+    assert native_calls(rewritten.data) == []
+
+
+# Limits.
+
+
+def unrolled(x: jax.Array) -> jax.Array:
+    """Recomputed in its consumers, every step doubles the work of all before it."""
+
+    def step(x: jax.Array, _: None) -> tuple[jax.Array, None]:
+        wave = jnp.tanh(x)
+        return wave[::-1] * jnp.roll(wave, 1) + 0.5 * x, None
+
+    return lax.scan(step, x, length=24, unroll=24)[0]
+
+
+@pytest.mark.parametrize(("size", "rules"), [(3000, {"redundant-work"}), (3, {"code-size"})])
+def test_fusing_everything_does_not_blow_up(size, rules):
+    program = capture(unrolled, 0.1 * normal(size))
+    graph = program.graph
+    rewritten = checked(program, fused_where_legal(graph))
+    assert rules <= set(rewritten.overrides)
+    written = sum(len(c.instructions) for c in proto_of(rewritten.data).computations)
+    assert written < 2 * MAX_GROWTH * len(graph)
+
+
+def test_a_large_cluster_is_cut():
+    def fn(x: jax.Array) -> jax.Array:
+        for _ in range(MAX_NODES):
+            x = jnp.sin(x) * 0.5 + 1.0
+        return x
+
+    program = capture(fn, normal(4))
+    graph = program.graph
+    kept = rewrite(graph, kept_where_legal(graph))
+    assert kept.clusters > MAX_NODES
+    default = rewrite(graph, graph.default)
+    assert default.overrides == {}, "clusters that XLA made are kept whatever their size"
+    native = unit(graph, UnitKind.NATIVE)
+    cut = rewrite(graph, with_unit_everywhere(graph, native))
+    assert cut.overrides.get("cluster-size", 0) > 0
+
+
+# What stays.
+
+
+def test_opaque_fusions_and_applied_functions_are_kept():
+    program = captured("gather_scatter")
+    rewritten = rewrite(program.graph, kept_where_legal(program.graph))
+
+    def scatters(data: bytes) -> int:
+        return len(list(instructions(data, "scatter")))
+
+    assert scatters(rewritten.data) == scatters(program.data) > 0
+    names = {c.name for c in proto_of(rewritten.data).computations}
+    applied = {
+        c.name
+        for c in proto_of(program.data).computations
+        if c.name.startswith("region") and len(c.instructions) == 3
+    }
+    assert applied and applied <= names
+
+
+def test_signature_and_metadata_are_kept():
+    program = captured("mlp_grad")
+    before, after = (
+        proto_of(program.data),
+        proto_of(rewrite(program.graph, kept_where_legal(program.graph)).data),
+    )
+    assert after.host_program_shape == before.host_program_shape
+    assert after.entry_computation_name == before.entry_computation_name
+    assert after.entry_computation_id == before.entry_computation_id
+    lines = {i.metadata for i in instructions(after.SerializeToString(), "dot")}
+    assert lines == {i.metadata for i in instructions(before.SerializeToString(), "dot")} != {b""}
