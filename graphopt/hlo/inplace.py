@@ -98,6 +98,12 @@ class InPlaceAnalysis:
                 if forwarded is None:
                     return local, path
                 local, path = instruction.operands[forwarded[0]], forwarded[1]
+            elif opcode == "conditional":
+                handed_on = self._handed_on(computation, instruction, path)
+                first = handed_on[0]
+                if first is None or any(value != first for value in handed_on):
+                    return local, path
+                return first
             else:
                 return local, path
 
@@ -116,12 +122,26 @@ class InPlaceAnalysis:
             return None
         return int(instruction.proto.parameter_number), inner
 
+    def _handed_on(
+        self, computation: ComputationIndex, conditional: Instruction, path: Path
+    ) -> list[Value | None]:
+        """Per branch, the caller's value that it hands on unchanged as result `path`, or None."""
+        out: list[Value | None] = []
+        for number, branch_id in enumerate(conditional.called):
+            branch = self.module.computations[branch_id]
+            local, inner = self.resolve(branch, branch.root, path)
+            if branch.by_id[local].opcode == "parameter":
+                out.append(self.resolve(computation, conditional.operands[number + 1], inner))
+            else:
+                out.append(None)
+        return out
+
     def _analyse(self, computation: ComputationIndex) -> None:
         writers: dict[Value, set[int]] = {}
         reads: dict[int, frozenset[Value]] = {}
         for instruction in computation.instructions:
             local = instruction.local
-            for operand, path in self._targets(instruction):
+            for operand, path in self._targets(computation, instruction):
                 target = self.resolve(computation, instruction.operands[operand], path)
                 writers.setdefault(target, set()).add(local)
             if instruction.opcode not in _ALIASES:
@@ -159,7 +179,9 @@ class InPlaceAnalysis:
                 values.add(self.resolve(computation, local, path))
         return frozenset(values)
 
-    def _targets(self, instruction: Instruction) -> list[tuple[int, Path]]:
+    def _targets(
+        self, computation: ComputationIndex, instruction: Instruction
+    ) -> list[tuple[int, Path]]:
         """(operand number, path) pairs whose buffers an instruction overwrites."""
         opcode = instruction.opcode
         if opcode == "dynamic-update-slice":
@@ -174,7 +196,7 @@ class InPlaceAnalysis:
         if opcode == "while":
             return self._loop_targets(instruction)
         if opcode == "conditional":
-            return self._branch_targets(instruction)
+            return self._branch_targets(computation, instruction)
         if opcode == "call":
             callee = instruction.called[0]
             return list(self._written_parameters[callee])
@@ -189,19 +211,24 @@ class InPlaceAnalysis:
             if path in written or not self._is_passed_through(loop, path)
         ]
 
-    def _branch_targets(self, conditional: Instruction) -> list[tuple[int, Path]]:
-        """Written branch parameters, and those that a branch hands on as a result.
+    def _branch_targets(
+        self, computation: ComputationIndex, conditional: Instruction
+    ) -> list[tuple[int, Path]]:
+        """Written branch parameters, and those that only some branches hand on as a result.
 
-        A handed-on parameter shares its buffer with the result, which other branches write.
+        A handed-on parameter shares its buffer with the result, which the other branches write.
         """
         targets: set[tuple[int, Path]] = set()
         for number, branch_id in enumerate(conditional.called):
-            branch = self.module.computations[branch_id]
             targets |= {(number + 1, path) for _, path in self._written_parameters[branch_id]}
-            for path in leaf_paths(conditional.shape):
-                local, inner = self.resolve(branch, branch.root, path)
-                if branch.by_id[local].opcode == "parameter":
-                    targets.add((number + 1, inner))
+        for path in leaf_paths(conditional.shape):
+            handed_on = self._handed_on(computation, conditional, path)
+            if None not in handed_on and len(set(handed_on)) == 1:
+                continue
+            for number, branch_id in enumerate(conditional.called):
+                if handed_on[number] is not None:
+                    branch = self.module.computations[branch_id]
+                    targets.add((number + 1, self.resolve(branch, branch.root, path)[1]))
         return sorted(targets)
 
     def fusion_targets(self, computation_id: int) -> list[int]:

@@ -130,9 +130,13 @@ EXTREMES = {
 @pytest.mark.parametrize("extreme", EXTREMES.values(), ids=EXTREMES)
 def test_extreme_decisions_compute_the_same(name, extreme):
     program = captured(name)
-    decisions = extreme(program.graph)
-    assert not decisions.same_as(program.graph.default)
-    checked(program, decisions)
+    checked(program, extreme(program.graph))
+
+
+def test_the_extremes_are_decisions_of_their_own():
+    graph = captured("momentum_train").graph
+    made = [graph.default, *(extreme(graph) for extreme in EXTREMES.values())]
+    assert len({rewrite(graph, decisions).data for decisions in made}) == len(made)
 
 
 def test_the_same_decisions_give_the_same_bytes():
@@ -166,7 +170,7 @@ def test_decisions_outside_the_masks_are_refused():
 
 
 def chain(x: jax.Array) -> jax.Array:
-    return jnp.exp(jnp.tanh(x)[::-1]) - 1.0
+    return jnp.exp(jnp.tanh(x)[::-1]) * 2.0
 
 
 def test_fuse_decides_what_is_written_to_memory():
@@ -272,11 +276,11 @@ def test_roots_of_different_shapes_do_not_join():
 
 
 def test_a_join_makes_no_cycle():
-    """The sine and the sum have one shape, but what lies between them has another."""
+    """The sine and the sum have one shape, but the sort lies between them."""
 
-    def fn(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def fn(x: jax.Array) -> jax.Array:
         wave = jnp.sin(x)
-        return wave, wave + jnp.sort(wave, axis=0)
+        return wave + jnp.sort(wave, axis=0)
 
     program = capture(fn, normal(6, 5))
     graph = program.graph
@@ -291,27 +295,48 @@ def test_a_join_makes_no_cycle():
 def test_partitions_are_set():
     program = capture(chain, normal(64, 16))
     graph = program.graph
-    (root,) = (i for i in nodes(graph, "subtract") if not graph.default.fuse[i])
+    (root,) = (i for i in nodes(graph, "multiply") if not graph.default.fuse[i])
     for threads, parts in ((1, ()), (2, (2,))):
         column = unit(graph, UnitKind.LOOP, threads)
         rewritten = checked(program, changed(graph.default, unit={root: column}))
         assert [found for _, _, found in clusters_of(rewritten.data)] == [parts]
 
 
-def test_a_softmax_in_the_library():
-    program = capture(lambda x: jax.nn.softmax(x * 3.0), normal(32, 48))
+def test_a_root_in_the_library():
+    program = capture(jax.nn.softmax, normal(64, 512))
+    graph = program.graph
+    root = graph.computations[-1].root
+    assert graph.ops[root].name == "multiply"
+    assert graph.units[graph.default.unit[root]].kind is UnitKind.LOOP
+    library = unit(graph, UnitKind.LIBRARY)
+    rewritten = checked(program, changed(graph.default, unit={root: library}))
+    before, after = clusters_of(program.data), clusters_of(rewritten.data)
+    ((opcodes, kind, _),) = after - before
+    assert (opcodes, kind) == (("broadcast", "multiply"), "kCustom")
+    assert before - after == {(opcodes, "kLoop", ()): 1}
+
+
+def layernorm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    x = x - jnp.mean(x, axis=-1, keepdims=True)
+    variance = jnp.mean(x * x, axis=-1, keepdims=True)
+    return x * lax.rsqrt(variance + 1e-5) * scale + bias
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [(jax.nn.softmax, [(64, 512)]), (layernorm, [(64, 512), (512,), (512,)])],
+    ids=["softmax", "layernorm"],
+)
+def test_a_whole_function_in_one_library_cluster(fn, shapes):
+    """The library computes every value once, so nothing is recomputed however it is fused."""
+    program = capture(fn, *(normal(*shape) for shape in shapes))
     graph = program.graph
     library = unit(graph, UnitKind.LIBRARY)
-    root = node(graph, "divide")
-    assert graph.units[graph.default.unit[root]].kind is UnitKind.LOOP
-    decisions = changed(graph.default, unit={root: library})
+    decisions = changed(fused_where_legal(graph), unit={graph.computations[-1].root: library})
     rewritten = checked(program, decisions)
-    kinds = {"divide" in opcodes: kind for opcodes, kind, _ in clusters_of(rewritten.data)}
-    assert kinds[True] == "kCustom"
-    whole = checked(program, decisions.with_changes(fuse=graph.masks.fuse[:, 1].copy()))
-    ((opcodes, kind, _),) = clusters_of(whole.data)
+    ((opcodes, kind, _),) = clusters_of(rewritten.data).elements()
     assert kind == "kCustom"
-    assert opcodes.count("reduce") == 2 and "exponential" in opcodes
+    assert opcodes.count("reduce") == 2
 
 
 def test_what_the_library_cannot_compute_stays_outside():
@@ -370,7 +395,7 @@ def test_a_loop_body_can_be_a_region():
 def test_one_straight_line_node_is_no_region():
     program = capture(chain, normal(30, 30))
     graph = program.graph
-    (root,) = (i for i in nodes(graph, "subtract") if not graph.default.fuse[i])
+    (root,) = (i for i in nodes(graph, "multiply") if not graph.default.fuse[i])
     native = unit(graph, UnitKind.NATIVE)
     rewritten = checked(program, changed(graph.default, unit={root: native}))
     assert rewritten.regions == 0
@@ -417,14 +442,29 @@ def unrolled(x: jax.Array) -> jax.Array:
     return lax.scan(step, x, length=24, unroll=24)[0]
 
 
-@pytest.mark.parametrize(("size", "rules"), [(3000, {"redundant-work"}), (3, {"code-size"})])
-def test_fusing_everything_does_not_blow_up(size, rules):
-    program = capture(unrolled, 0.1 * normal(size))
+def test_fusing_everything_does_not_blow_up():
+    program = capture(unrolled, 0.1 * normal(30))
     graph = program.graph
     rewritten = checked(program, fused_where_legal(graph))
-    assert rules <= set(rewritten.overrides)
+    assert rewritten.overrides["code-size"] > 0
     written = sum(len(c.instructions) for c in proto_of(rewritten.data).computations)
     assert written < 2 * MAX_GROWTH * len(graph)
+
+
+def test_a_reduction_is_not_repeated_for_every_element():
+    program = capture(lambda x: x * jnp.exp(-jnp.sum(jnp.sin(x))), normal(3000))
+    graph = program.graph
+    rewritten = checked(program, fused_where_legal(graph))
+    assert rewritten.overrides["redundant-work"] > 0
+    assert rewritten.clusters > 1
+
+
+def test_a_short_reduction_may_be_repeated():
+    program = capture(lambda x: x * jnp.exp(-jnp.sum(jnp.sin(x))), normal(6))
+    graph = program.graph
+    rewritten = checked(program, fused_where_legal(graph))
+    assert rewritten.overrides == {}
+    assert rewritten.clusters == 1
 
 
 def test_a_large_cluster_is_cut():
