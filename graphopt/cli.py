@@ -28,12 +28,16 @@ class Demo:
     """Seconds of timing per program."""
     out: Path | None = None
     """Write the rows as JSON here."""
+    markdown: bool = False
+    """Print the table as Markdown."""
 
     def run(self) -> int:
         """Exit status 1 if any result differs."""
         from graphopt.evaluate.demo import run_demo
 
-        rows = run_demo(self.policy, self.graphs, self.workloads, self.budget_s, self.out)
+        rows = run_demo(
+            self.policy, self.graphs, self.workloads, self.budget_s, self.out, self.markdown
+        )
         return 0 if all(row.equal for row in rows) else 1
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
+from typing import Any, Final
 
 import jax
 from rich.console import Console
@@ -61,6 +61,7 @@ def run_demo(
     spec: str = "demo",
     budget_s: float = 4.0,
     out: Path | None = None,
+    markdown: bool = False,
     console: Console | None = None,
 ) -> list[DemoRow]:
     """Measures every program and prints the table.
@@ -71,12 +72,14 @@ def run_demo(
         spec: program set: ``demo``, ``fuzz`` or ``pkg.module:WORKLOADS``.
         budget_s: seconds of timing per program.
         out: write the rows as JSON here.
+        markdown: print the table as Markdown.
         console: where to print.
 
     Raises:
         WorkloadError: there is no such program set.
     """
-    console = console or Console()
+    # Piped output has no width of its own; the table needs this much.
+    console = console or Console(width=None if Console().is_terminal else 140)
     programs = [p for p in load_programs(spec).values() if not graphs or p.name in graphs]
     if not programs:
         raise WorkloadError(
@@ -92,7 +95,10 @@ def run_demo(
             progress.update(task, description=f"[{number}/{len(programs)}] {program.name}")
             rows.append(measure_program(program, policy, budget_s))
             progress.advance(task)
-    console.print(make_table(rows, policy))
+    if markdown:
+        console.print(make_markdown(rows), soft_wrap=True, markup=False, highlight=False)
+    else:
+        console.print(make_table(rows, policy))
     console.print(summary(rows))
     if out is not None:
         out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
@@ -145,34 +151,47 @@ def _compile_with_plugin(
     return executable, record, seconds
 
 
+COLUMNS: Final = (
+    "program", "nodes", "clusters", "regions", "default ms", "rewritten ms", "speed-up",
+    "95 % interval", "compile", "max error", "results",
+)  # fmt: skip
+
+
+def cells(row: DemoRow) -> tuple[str, ...]:
+    """One row of the table as text, in the order of `COLUMNS`."""
+    times = row.times
+    verdict = "equal" if row.equal else "DIFFERENT"
+    return (
+        row.name,
+        str(row.nodes),
+        f"{row.clusters_before} -> {row.clusters_after}" if row.clusters_after else "unchanged",
+        str(row.regions or "-"),
+        f"{times.baseline_s * 1e3:.3f}",
+        f"{times.candidate_s * 1e3:.3f}",
+        f"{times.speedup:.2f}x",
+        f"{times.low:.2f}-{times.high:.2f}",
+        f"{row.compile_s / row.compile_default_s:.2f}x",
+        f"{row.relative:.1e}",
+        verdict if row.clusters_after else f"{verdict} ({row.outcome})",
+    )
+
+
 def make_table(rows: Sequence[DemoRow], policy: str) -> Table:
-    """The demo's table."""
+    """The demo's table for a terminal."""
     table = Table(title=f"XLA:CPU default against policy {policy!r}")
-    table.add_column("program")
-    for title in (
-        "nodes", "kernels", "after", "regions", "default ms", "rewritten ms", "speed-up",
-        "95 % interval", "compile x", "max error",
-    ):  # fmt: skip
-        table.add_column(title, justify="right")
-    table.add_column("results")
+    for position, title in enumerate(COLUMNS):
+        outer = position in (0, len(COLUMNS) - 1)
+        table.add_column(title, justify="left" if outer else "right", overflow="fold")
     for row in rows:
-        times = row.times
-        table.add_row(
-            row.name,
-            str(row.nodes),
-            str(row.clusters_before or "-"),
-            str(row.clusters_after or "-"),
-            str(row.regions or "-"),
-            f"{times.baseline_s * 1e3:.3f}",
-            f"{times.candidate_s * 1e3:.3f}",
-            f"{times.speedup:.2f}x",
-            f"{times.low:.2f}-{times.high:.2f}",
-            f"{row.compile_s / row.compile_default_s:.2f}",
-            f"{row.relative:.1e}",
-            ("equal" if row.equal else "DIFFERENT")
-            + (f" ({row.outcome})" if not row.clusters_after else ""),
-        )
+        table.add_row(*cells(row))
     return table
+
+
+def make_markdown(rows: Sequence[DemoRow]) -> str:
+    """The demo's table for a document."""
+    lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS)]
+    lines += [" | ".join(cells(row)) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
 
 
 def summary(rows: Sequence[DemoRow]) -> str:

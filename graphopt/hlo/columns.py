@@ -36,7 +36,7 @@ def make_graph(builder: Builder, machine: Machine) -> Graph:
         operand_start=_starts(operands),
         operands=np.array([o for row in operands for o in row], np.int32),
         control=np.array(control, np.int32).reshape(-1, 2),
-        computation=np.array([d.computation for d in drafts], np.int16),
+        computation=np.array([d.computation for d in drafts], np.int32),
         computations=computations,
         default=_default_decisions(drafts, machine),
         in_place=_in_place(builder, drafts, operands, new, computations),

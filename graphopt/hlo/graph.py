@@ -115,7 +115,7 @@ class Graph:
         operand_start: int32 [N+1]; node i's operands are ``operands[operand_start[i]:...]``.
         operands: int32 [E]; operand node of each edge.
         control: int32 [C, 2]; control edges (predecessor, successor).
-        computation: int16 [N]; index into `computations`.
+        computation: int32 [N]; index into `computations`.
         computations: callees before callers; the entry is last.
         default: XLA's own decisions, read back.
         in_place: in-place promises.
@@ -133,7 +133,7 @@ class Graph:
     operand_start: IntArray
     operands: IntArray
     control: IntArray
-    computation: NDArray[np.int16]
+    computation: IntArray
     computations: tuple[Computation, ...]
     default: Decisions
     in_place: InPlace = field(repr=False)

@@ -54,7 +54,8 @@ class Instruction:
         self.operands: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
         ids = proto.control_predecessor_ids
         self.control: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
-        self.called: tuple[int, ...] = tuple(proto.called_computation_ids)
+        ids = proto.called_computation_ids
+        self.called: tuple[int, ...] = tuple(ids) if ids else ()
         self._shape_key: bytes | None = None
 
     @property
