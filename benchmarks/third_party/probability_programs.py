@@ -241,8 +241,8 @@ def tinygp_quasisep_predict() -> Program:
         log_prob, conditioned = gp.condition(y)
         return log_prob, conditioned.loc
 
-    x = jnp.sort(10.0 * uniform(2, 256))
-    return predict, (jnp.float32(2.0), x, jnp.sin(2.0 * x) + 0.2 * normal(3, 256))
+    x = jnp.sort(100.0 * uniform(2, 1024))
+    return predict, (jnp.float32(2.0), x, jnp.sin(2.0 * x) + 0.2 * normal(3, 1024))
 
 
 def _evolve(algorithm: Any, params: Any, generations: int) -> Any:

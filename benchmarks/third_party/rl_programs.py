@@ -350,9 +350,9 @@ def brax_gae() -> Program:
         rewards, values, bootstrap = rest
         return compute_gae(truncation, termination, rewards, values, bootstrap, 0.95, 0.99)
 
-    truncation = (uniform(0, 256, 128) > 0.95).astype(jnp.float32)
-    termination = (uniform(1, 256, 128) > 0.95).astype(jnp.float32) * (1 - truncation)
-    return gae, (truncation, termination, normal(2, 256, 128), normal(3, 256, 128), normal(4, 128))
+    truncation = (uniform(0, 512, 128) > 0.95).astype(jnp.float32)
+    termination = (uniform(1, 512, 128) > 0.95).astype(jnp.float32) * (1 - truncation)
+    return gae, (truncation, termination, normal(2, 512, 128), normal(3, 512, 128), normal(4, 128))
 
 
 WORKLOADS: dict[str, Builder] = {

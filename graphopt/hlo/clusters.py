@@ -185,7 +185,10 @@ class _Former:
         return frozenset(seen)
 
     def _grow(self, root: int, unit: int, exempt: frozenset[int], library: bool) -> Cluster | None:
-        """Takes in fused operands, largest node index first, so that all uses are known."""
+        """Takes in fused operands, largest node index first, so that all uses are known.
+
+        The library evaluates every value once, so only a cluster's size is limited there.
+        """
         graph = self.graph
         ops, operand_lists, elements = graph.ops, graph.operand_lists, self.elements
         uses: dict[int, dict[tuple[int, int], float]] = {root: {(root, -1): float(elements[root])}}
@@ -197,7 +200,7 @@ class _Former:
         while heap:
             node = -heapq.heappop(heap)
             if node != root and not self._keeps_fused(
-                node, uses[node], copies, exempt, len(inside)
+                node, {} if library else uses[node], copies, exempt, len(inside)
             ):
                 external.append(node)
                 continue

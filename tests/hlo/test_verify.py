@@ -428,12 +428,11 @@ def test_ids_count_by_their_local_part():
     """XLA puts the computation's id into the upper half of an instruction's id."""
     proto = proto_of(rewritten())
     for computation in proto.computations:
-        shift = computation.id << 32
+        upper = computation.id << 32
         for instruction in computation.instructions:
-            assert instruction.id <= LOCAL_ID
-            instruction.id += shift
-            instruction.operand_ids[:] = [i + shift for i in instruction.operand_ids]
-            before = [i + shift for i in instruction.control_predecessor_ids]
-            instruction.control_predecessor_ids[:] = before
-        computation.root_id += shift
+            instruction.id = upper | instruction.id & LOCAL_ID
+            for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
+                ids[:] = [upper | i & LOCAL_ID for i in ids]
+        computation.root_id = upper | computation.root_id & LOCAL_ID
+    assert proto.SerializeToString() != rewritten()
     verify(proto, parse(original()))
