@@ -67,6 +67,8 @@ class Clustering:
         clusters: by first output, for every root that a cluster computes.
         cluster_of: first output of the cluster that writes a node, for all outputs.
         unit: effective unit of every node: what a native loop contains is native.
+        native_calls: loops and branches that were decided native themselves: functions of their own,
+            also where native code around them contains them.
         in_memory: bool per node, True if its value is written to memory.
         overrides: (node, rule name): fields that interactions of several decisions settled.
     """
@@ -74,6 +76,7 @@ class Clustering:
     clusters: dict[int, Cluster] = field(default_factory=dict)
     cluster_of: dict[int, int] = field(default_factory=dict)
     unit: list[int] = field(default_factory=list)
+    native_calls: frozenset[int] = frozenset()
     in_memory: list[bool] = field(default_factory=list)
     overrides: list[tuple[int, str]] = field(default_factory=list)
 
@@ -87,6 +90,12 @@ def effective_units(graph: Graph, decisions: Decisions) -> list[int]:
             size = computation.end - computation.first
             unit[computation.first : computation.end] = [unit[computation.caller]] * size
     return unit
+
+
+def _native_calls(graph: Graph, decisions: Decisions) -> frozenset[int]:
+    callers = {c.caller for c in graph.computations if c.caller is not None}
+    units = decisions.unit
+    return frozenset(n for n in callers if graph.units[units[n]].kind is UnitKind.NATIVE)
 
 
 def form_clusters(graph: Graph, decisions: Decisions) -> Clustering:
@@ -109,7 +118,11 @@ class _Former:
         self.elements: list[int] = graph.elements.tolist()
         self.plain_copy = graph.plain_copies.tolist()
         self.budget = MAX_GROWTH * len(graph) + 2000
-        self.out = Clustering(in_memory=[not fused for fused in self.fuse], unit=self.unit)
+        self.out = Clustering(
+            in_memory=[not fused for fused in self.fuse],
+            unit=self.unit,
+            native_calls=_native_calls(graph, decisions),
+        )
 
     def _uses_library(self) -> bool:
         return any(self.kinds[u] is UnitKind.LIBRARY for u in set(self.unit))

@@ -110,10 +110,9 @@ def make_plan(graph: Graph, clustering: Clustering, items: Items) -> Plan:
     caller = items.computation.caller
     inside_native = caller is not None and _is_native(graph, clustering, caller)
     order = _ordered(graph, {item: items.before(item) for item in items.members})
-    if not inside_native:
-        for region in _regions(graph, clustering, items, order):
-            for item in region.items:
-                plan.region_of[item] = region
+    for region in _regions(graph, clustering, items, order, inside_native):
+        for item in region.items:
+            plan.region_of[item] = region
     for name in _ordered(graph, _dependencies(graph, clustering, plan, order)):
         found = plan.region_of.get(name)
         plan.entries.append(name if found is None else found)
@@ -150,7 +149,30 @@ def _is_native(graph: Graph, clustering: Clustering, item: int) -> bool:
     return graph.units[unit].kind is UnitKind.NATIVE
 
 
-def _regions(graph: Graph, clustering: Clustering, items: Items, order: list[int]) -> list[Region]:
+def _regions(
+    graph: Graph, clustering: Clustering, items: Items, order: list[int], inside_native: bool
+) -> list[Region]:
+    """The regions of a computation; inside native code only loops that are native themselves."""
+    if inside_native:
+        return [Region([item]) for item in order if item in clustering.native_calls]
+    regions = []
+    for members in _levels(graph, clustering, items, order).values():
+        control = [item for item in members if graph.ops[item].kind is OpKind.CONTROL]
+        if len(control) == len(members):
+            regions += [Region([item]) for item in members]
+            continue
+        for run in _cut(graph, clustering, members):
+            if len(run) >= MIN_MEMBERS or run[0] in control:
+                regions.append(Region(run))
+            else:
+                clustering.overrides.append((run[0], "region-too-small"))
+    return regions
+
+
+def _levels(
+    graph: Graph, clustering: Clustering, items: Items, order: list[int]
+) -> dict[int, list[int]]:
+    """Native items by level, each in order."""
     native_level: dict[int, int] = {}
     other_level: dict[int, int] = {}
     levels: dict[int, list[int]] = {}
@@ -164,14 +186,7 @@ def _regions(graph: Graph, clustering: Clustering, items: Items, order: list[int
         elif not _is_neutral(graph, clustering, item):
             for_native = max(for_native, for_other + 1)
         native_level[item], other_level[item] = for_native, for_other
-    regions = []
-    for members in levels.values():
-        for run in _cut(graph, clustering, members):
-            if len(run) >= MIN_MEMBERS or graph.ops[run[0]].kind is OpKind.CONTROL:
-                regions.append(Region(run))
-            else:
-                clustering.overrides.append((run[0], "region-too-small"))
-    return regions
+    return levels
 
 
 def _is_neutral(graph: Graph, clustering: Clustering, item: int) -> bool:

@@ -86,7 +86,7 @@ def test_columns_have_their_dtypes_and_shapes(name):
         "operand_start": (np.int32, (count + 1,)),
         "operands": (np.int32, (graph.operand_start[-1],)),
         "control": (np.int32, (len(graph.control), 2)),
-        "computation": (np.int16, (count,)),
+        "computation": (np.int32, (count,)),
         "executions": (np.float64, (count,)),
     }
     for column, (dtype, shape) in columns.items():
