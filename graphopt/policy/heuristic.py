@@ -37,8 +37,8 @@ SMALL_KERNEL_NS: Final = 500.0
 MIN_EXECUTIONS: Final = 8.0
 """Straight-line regions are made only where code runs this often per call."""
 
-RECOMPUTE_MARGIN: Final = 1.5
-MIN_SAVED_NS: Final = 300.0
+RECOMPUTE_MARGIN: Final = 2.5
+MIN_SAVED_NS: Final = 1000.0
 """A value is written to memory where that saves this much and `RECOMPUTE_MARGIN` times its cost."""
 
 _NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
