@@ -1,0 +1,53 @@
+"""What the README tells a newcomer to type does what it says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_exactly_two_commands_for_a_fresh_machine() -> None:
+    commands = [line.split("#")[0].strip() for line in blocks("")[0].splitlines() if line.strip()]
+    assert commands == ["make demo", "make test"]
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {"demo", "test"} <= set(targets)
+
+
+def test_the_python_lines_run_and_report(tmp_path: Path) -> None:
+    (lines,) = blocks("python")
+    user_code = (
+        "import jax, jax.numpy as jnp\nprint(jax.jit(lambda x: jnp.tanh(x) * 2)(jnp.ones(8))[0])"
+    )
+    script = tmp_path / "first_steps.py"
+    script.write_text(lines.replace("...  ", user_code + "  #"))
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1.523" in done.stdout
+    assert re.search(r"graphopt \(policy \w+\): [1-9]\d* modules seen", done.stdout)
+
+
+def test_every_command_it_names_exists() -> None:
+    named = set(re.findall(r"`graphopt ([a-z]+)", README))
+    assert {"run", "doctor", "capture", "fuzz", "bench"} <= named
+    for command in named - {"run"}:
+        done = subprocess.run(
+            [sys.executable, "-m", "graphopt", command, "--help"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_its_links_resolve() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
