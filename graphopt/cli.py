@@ -115,7 +115,21 @@ class Doctor:
         return 0 if healthy else 1
 
 
-Commands = Union[Demo, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
+@dataclass(frozen=True)
+class Run:
+    """Run a script or module with the plugin installed: graphopt run script.py ARGS."""
+
+    script: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """script.py ARGS, or -m module ARGS."""
+
+    def run(self) -> int:
+        """The script's exit status."""
+        from graphopt.evaluate.script import run_script
+
+        return run_script(self.script)
+
+
+Commands = Union[Demo, Run, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,9 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if argv[:1] == ["run"]:  # everything after it belongs to the script
-            from graphopt.evaluate.script import run_script
-
-            return run_script(argv[1:])
+            return Run(tuple(argv[1:])).run()
         return tyro.cli(Commands, prog="graphopt", args=argv).run()
     except GraphOptError as error:
         print(f"graphopt: {error}", file=sys.stderr)

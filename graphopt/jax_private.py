@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -54,20 +55,24 @@ def _require_private(module: str, attribute: str) -> Any:
 class _KeyHook:
     """A cache-key hook that adds graphopt's text to whatever the hook before it returns."""
 
-    def __init__(self, previous: Callable[[], str], text: Callable[[], str]) -> None:
+    def __init__(self, previous: Callable[[], str], text: Callable[[], str] | None) -> None:
         self.previous = previous
-        self.text: Callable[[], str] | None = text  # None: adds nothing
+        self.text = text  # None: adds nothing
         self.was_called = False
 
     def __call__(self) -> str:
         self.was_called = True
         before = self.previous()
+        private = getattr(_private_key, "text", None)
+        if private is not None:
+            return f"{before}[graphopt:{private}]"
         text = self.text  # read once: a compile in another thread may run while it is changed
         return before if text is None else f"{before}[graphopt:{text()}]"
 
 
 _lock = threading.Lock()
 _key_hook: _KeyHook | None = None
+_private_key = threading.local()
 
 
 def set_cache_key_hook(text: str | Callable[[], str]) -> bool:
@@ -94,6 +99,26 @@ def set_cache_key_hook(text: str | Callable[[], str]) -> bool:
             _key_hook = _KeyHook(cache_key.custom_hook, provider)
             cache_key.custom_hook = _key_hook
     return True
+
+
+@contextmanager
+def private_cache_entries(text: str) -> Iterator[None]:
+    """Within it, what this thread compiles has cache entries of its own, whatever else is set.
+
+    Does nothing when jax no longer has the hook.
+    """
+    global _key_hook
+    with _lock:
+        cache_key = _cache_key_module()
+        if cache_key is not None and (_key_hook is None or not _is_called(cache_key, _key_hook)):
+            text_before = None if _key_hook is None else _key_hook.text
+            _key_hook = _KeyHook(cache_key.custom_hook, text_before)
+            cache_key.custom_hook = _key_hook
+    _private_key.text = text
+    try:
+        yield
+    finally:
+        _private_key.text = None
 
 
 def reset_cache_key_hook() -> None:

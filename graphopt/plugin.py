@@ -6,6 +6,8 @@ keeps XLA's default, and the report says why.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import logging
 import os
 import sys
@@ -14,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Final
 
 import graphopt.version
@@ -30,6 +33,9 @@ from graphopt.policy.base import DEFAULT
 
 MIN_INSTRUCTIONS: Final = 8
 """Smaller modules hold one kernel or none; they are not worth a graph."""
+
+MAX_EXIT_WAIT_S: Final = 60.0
+"""Longest wait at exit for a compile that an abandoned policy has started."""
 
 _logger = logging.getLogger("graphopt")
 
@@ -63,6 +69,8 @@ class _State:
     notes: list[str] = field(default_factory=list)
     deciding: set[int] = field(default_factory=set)
     """Identifiers of threads that run a policy."""
+    abandoned: list[threading.Thread] = field(default_factory=list)
+    """Threads of policies that took too long."""
 
 
 _state = _State()
@@ -105,9 +113,12 @@ def install(
                 "functions compiled before install() keep their code; "
                 "jax.clear_caches() makes jax compile them anew"
             )
-        key = f"graphopt-{graphopt.version.VERSION}-{found.key}-{machine_key()}"
-        isolated = jax_private.set_cache_key_hook(key)
         subscription = xla_hook.subscribe(_handle)
+        isolated = jax_private.set_cache_key_hook(
+            lambda: "-".join(
+                (found.key, str(max_instructions), machine_key(), graphopt.version.source_digest())
+            )
+        )
         _state.installed = _Installation(
             found, policy_timeout_s, max_instructions, isolated, subscription
         )
@@ -166,10 +177,10 @@ def _handle(data: bytes) -> bytes | None:
     except UnsupportedModuleError as error:
         record, answer = _fell_back(data, error.rule), None
     except GraphOptError as error:
-        record, answer = _fell_back(data, f"{type(error).__name__}: {error}"), None
+        record, answer = _fell_back(data, _message(error)), None
     except BaseException as error:
         _logger.exception("graphopt failed on a module; it keeps XLA's default")
-        record, answer = _fell_back(data, f"internal error {type(error).__name__}: {error}"), None
+        record, answer = _fell_back(data, f"internal error {_message(error)}"), None
     finished = ModuleRecord(**{**record.__dict__, "seconds": time.perf_counter() - start})
     _state.ledger.add(finished)
     _logger.info("%s", finished)
@@ -232,12 +243,45 @@ def _decide(graph: Graph, installed: _Installation) -> Decisions | str | None:
             valid = answer is None or isinstance(answer, Decisions)
             box.append(answer if valid else f"policy returned {type(answer).__name__}")
         except BaseException as error:
-            box.append(f"policy raised {type(error).__name__}: {error}")
+            box.append(f"policy raised {_message(error)}")
 
     thread = threading.Thread(target=run, name="graphopt-policy", daemon=True)
     thread.start()
     thread.join(installed.timeout_s)
-    return box[0] if box else f"policy took longer than {installed.timeout_s:g} s"
+    if box:
+        return box[0]
+    _abandon(thread)
+    return f"policy took longer than {installed.timeout_s:g} s"
+
+
+def _message(error: BaseException) -> str:
+    """Type and text of an exception, also of one whose text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _abandon(thread: threading.Thread) -> None:
+    """Ends a policy's thread as soon as it runs Python code again."""
+    if not _state.abandoned:
+        atexit.register(_wait_for_compiles)
+    _state.abandoned.append(thread)
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+        )
+
+
+def _wait_for_compiles() -> None:
+    """Lets compiles of abandoned policies end: at exit, a thread inside XLA aborts the process."""
+    deadline = time.monotonic() + MAX_EXIT_WAIT_S
+    while time.monotonic() < deadline:
+        frames = sys._current_frames()
+        alive = [t.ident for t in _state.abandoned if t.is_alive() and t.ident is not None]
+        if not any(_stands_in_compiler(frames.get(ident)) for ident in alive):
+            return
+        time.sleep(0.02)
 
 
 @contextmanager
@@ -259,10 +303,12 @@ def _compiled_by_a_policy() -> bool:
     if not _state.deciding:
         return False
     frames = sys._current_frames()
-    for ident in tuple(_state.deciding):
-        frame = frames.get(ident)
-        while frame is not None:
-            if jax_private.is_compiler_frame(frame):
-                return True
-            frame = frame.f_back
+    return any(_stands_in_compiler(frames.get(ident)) for ident in tuple(_state.deciding))
+
+
+def _stands_in_compiler(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if jax_private.is_compiler_frame(frame):
+            return True
+        frame = frame.f_back
     return False

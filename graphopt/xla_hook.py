@@ -8,6 +8,7 @@ the subscribers in turn and returns the first answer.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -25,9 +26,9 @@ _logger = logging.getLogger("graphopt")
 class Subscription:
     """A handler's place in the queue; `close` removes it (idempotent)."""
 
-    def __init__(self, handler: Handler, exclusive: bool = False) -> None:
+    def __init__(self, handler: Handler, module_name: str | None = None) -> None:
         self.handler = handler
-        self.exclusive = exclusive
+        self.module_name = module_name
 
     def close(self) -> None:
         """Stops offering modules to the handler."""
@@ -43,17 +44,17 @@ _subscriptions: list[Subscription] = []
 _registered = False
 
 
-def subscribe(handler: Handler, *, exclusive: bool = False) -> Subscription:
+def subscribe(handler: Handler, *, module_name: str | None = None) -> Subscription:
     """Offers every module that XLA:CPU compiles from now on to `handler`.
 
     Args:
         handler: called on XLA's own threads, several at once.
-        exclusive: while subscribed, only this handler is asked: the newest exclusive one.
+        module_name: ask only for the module of this name, and nobody else for it.
 
     Raises:
         UnsupportedJaxError: this jax has no transformation hook.
     """
-    subscription = Subscription(handler, exclusive)
+    subscription = Subscription(handler, module_name)
     with _lock:
         _register()
         _subscriptions.append(subscription)
@@ -67,9 +68,10 @@ def check_jax() -> None:
         UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
     """
     import jax
-    import jaxlib.version
+    import jaxlib
 
-    for name, version in (("jax", jax.__version__), ("jaxlib", jaxlib.version.__version__)):
+    for name, module in (("jax", jax), ("jaxlib", jaxlib)):
+        version: str = vars(module)["__version__"]
         if _version_tuple(version) < (0, 10, 2):
             raise UnsupportedJaxError(
                 what=f"{name} {version} has no HLO transformation hook",
@@ -79,11 +81,9 @@ def check_jax() -> None:
 
 
 def _version_tuple(version: str) -> tuple[int, ...]:
-    parts = []
-    for part in version.split(".")[:3]:
-        digits = "".join(c for c in part if c.isdigit())
-        parts.append(int(digits or 0))
-    return tuple(parts)
+    """Leading numbers of the first three parts: 0.10.1rc2 and 0.10.1+cuda12 count as 0.10.1."""
+    numbers = [re.match(r"\d*", part) for part in version.partition("+")[0].split(".")[:3]]
+    return tuple(int(found.group() or 0) for found in numbers if found is not None)
 
 
 def _register() -> None:
@@ -114,11 +114,30 @@ def _unregister() -> None:
     _registered = False
 
 
+def module_name(data: bytes) -> str:
+    """Name of a serialised ``HloModuleProto``: its first field, read without parsing the rest."""
+    if data[:1] != b"\x0a":
+        return ""
+    length = shift = 0
+    position = 1
+    while position < len(data):
+        byte = data[position]
+        length |= (byte & 0x7F) << shift
+        position += 1
+        shift += 7
+        if not byte & 0x80:
+            break
+    return data[position : position + length].decode(errors="replace")
+
+
 def _callback(data: bytes) -> bytes | None:
     """What XLA calls. Raising here would raise in the user's program, so nothing escapes."""
-    asked = tuple(_subscriptions)
-    exclusive = [s for s in asked if s.exclusive]
-    for subscription in exclusive[-1:] or asked:
+    subscriptions = tuple(_subscriptions)
+    asked = [s for s in subscriptions if s.module_name is None]
+    if len(asked) < len(subscriptions):
+        name = module_name(data)
+        asked = [s for s in subscriptions if s.module_name == name] or asked
+    for subscription in asked:
         try:
             answer = subscription.handler(data)
         except BaseException:

@@ -25,7 +25,7 @@ PROGRAMS: tuple[Program, ...] = (*DEMO, *FUZZ)
 
 CORES = max(2, probe().cores)
 MACHINE = replace(probe(), cores=CORES, units=cpu_units(CORES))
-"""This machine with at least two cores, so that partitioning is a decision everywhere."""
+"""The probed machine with at least two cores, so that partitioning is always a decision."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,20 @@ def with_unit_everywhere(graph: Graph, index: int) -> Decisions:
     out = graph.default.copy()
     out.unit[graph.masks.unit[:, index]] = index
     return out
+
+
+def native_calls(data: bytes) -> list[Any]:
+    """The calls that XLA emits as one native function each."""
+    return [
+        instruction
+        for computation in proto_of(data).computations
+        for instruction in computation.instructions
+        if instruction.opcode == "call"
+        and any(
+            (entry.key, entry.value) == ("xla_cpu_small_call", "true")
+            for entry in instruction.frontend_attributes.map
+        )
+    ]
 
 
 # A module's clusters, read from its bytes without any of graphopt's own reading.

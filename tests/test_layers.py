@@ -18,6 +18,8 @@ PACKAGE = Path(graphopt.__file__).parent
 LAYERS = (
     "errors",
     "jax_private",
+    "version",
+    "outcomes",
     "xla_hook",
     "machine",
     "hlo",

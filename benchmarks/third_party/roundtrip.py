@@ -65,7 +65,9 @@ def run_all(names: list[str], budget_s: float, out: Path | None) -> int:
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode or not lines:
             failed.append(name)
-            print(f"{name:36s} FAILED ({done.returncode}): {done.stderr.strip()[-300:]}", flush=True)
+            print(
+                f"{name:36s} FAILED ({done.returncode}): {done.stderr.strip()[-300:]}", flush=True
+            )
             continue
         row = json.loads(lines[-1])
         rows.append(row)

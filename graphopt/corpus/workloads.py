@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from graphopt.corpus.program import Program
+from graphopt.corpus.program import Built, Program
 from graphopt.errors import WorkloadError
 
 
@@ -38,7 +39,26 @@ def load_programs(spec: str) -> dict[str, Program]:
     attribute = load_attribute(spec)
     if not isinstance(attribute, Mapping):
         raise _error(spec, f"is a {type(attribute).__name__}, not a dict from name to builder")
+    if not attribute:
+        raise _error(spec, "holds no programs")
     return {name: _program(spec, name, builder) for name, builder in attribute.items()}
+
+
+def select_programs(spec: str, names: Sequence[str], where: str) -> dict[str, Program]:
+    """Programs of a specification: those named, or all if no name is given.
+
+    Raises:
+        WorkloadError: a name is not among them; `where` says who asked.
+    """
+    programs = load_programs(spec)
+    unknown = sorted(set(names) - set(programs))
+    if unknown:
+        raise WorkloadError(
+            what=f"no program {', '.join(unknown)} in {spec}",
+            where=where,
+            fix=f"Choose from {', '.join(programs)}.",
+        )
+    return {name: p for name, p in programs.items() if not names or name in names}
 
 
 def load_attribute(spec: str) -> Any:
@@ -54,7 +74,7 @@ def load_attribute(spec: str) -> Any:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _error(spec, f"cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         raise _error(spec, f"has no attribute {attribute}")
@@ -62,10 +82,42 @@ def load_attribute(spec: str) -> Any:
 
 
 def _program(spec: str, name: str, builder: Callable[[], Any]) -> Program:
+    if not isinstance(name, str):
+        raise _error(spec, f"has a key that is no text: {name!r}")
     if not callable(builder):
         raise _error(spec, f"holds {name!r}, which is not a builder function")
-    label = "".join(c if c.isalnum() or c in "-_" else "-" for c in name.lower())
-    return Program(name=label, family="user", build=builder, description=f"{name} of {spec}")
+    return Program(
+        name=program_name(name), family="user", build=builder, description=f"a program of {spec}"
+    )
+
+
+def program_name(text: str) -> str:
+    """A valid program name made of any text."""
+    words = re.findall(r"[a-z0-9]+", text.lower())
+    name = "-".join(words)
+    return name if name[:1].isalpha() else f"program-{name}".rstrip("-")
+
+
+def build_program(program: Program, name: str) -> Built:
+    """Builds a program that may be a user's.
+
+    Raises:
+        WorkloadError: the builder raises, or returns something else than ``(fn, args)``.
+    """
+    try:
+        built = program.build()
+    except Exception as error:
+        raise _error(name, f"cannot be built: {type(error).__name__}: {error}") from error
+    if not (isinstance(built, tuple) and len(built) == 2 and callable(built[0])):
+        raise _error(name, f"builds {_shorten(built)}, not (fn, args)")
+    if not isinstance(built[1], tuple | list):
+        raise _error(name, f"builds arguments of type {type(built[1]).__name__}, not a tuple")
+    return built[0], tuple(built[1])
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _error(spec: str, what: str) -> WorkloadError:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 import graphopt.plugin
 from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import load_programs
+from graphopt.corpus.workloads import build_program, select_programs
 from graphopt.errors import WorkloadError
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
 from graphopt.outcomes import ModuleRecord, Outcome
@@ -80,20 +80,18 @@ def run_demo(
     """
     # Piped output has no width of its own; the table needs this much.
     console = console or Console(width=None if Console().is_terminal else 140)
-    programs = [p for p in load_programs(spec).values() if not graphs or p.name in graphs]
-    if not programs:
+    programs = select_programs(spec, graphs, "graphopt demo")
+    if out is not None and not out.parent.is_dir():
         raise WorkloadError(
-            what=f"no programs {list(graphs)} in {spec}",
-            where="graphopt demo",
-            fix="Check the names.",
+            what=f"there is no folder {out.parent}", where="--out", fix="Create it first."
         )
     rows: list[DemoRow] = []
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=len(programs))
-        for number, program in enumerate(programs, 1):
-            progress.update(task, description=f"[{number}/{len(programs)}] {program.name}")
-            rows.append(measure_program(program, policy, budget_s))
+        for number, (name, program) in enumerate(programs.items(), 1):
+            progress.update(task, description=f"[{number}/{len(programs)}] {name}")
+            rows.append(measure_program(program, policy, budget_s, name))
             progress.advance(task)
     if markdown:
         console.print(make_markdown(rows), soft_wrap=True, markup=False, highlight=False)
@@ -105,9 +103,16 @@ def run_demo(
     return rows
 
 
-def measure_program(program: Program, policy: str, budget_s: float) -> DemoRow:
-    """Compiles with XLA's default and with the plugin, compares results, times both in turn."""
-    fn, args = program.build()
+def measure_program(
+    program: Program, policy: str, budget_s: float, name: str | None = None
+) -> DemoRow:
+    """Compiles with XLA's default and with the plugin, compares results, times both in turn.
+
+    Raises:
+        WorkloadError: the program cannot be built.
+    """
+    name = name or program.name
+    fn, args = build_program(program, name)
     default = compile_with(fn, args)
     reference = default()
     candidate, record, compile_s = _compile_with_plugin(fn, args, policy)
@@ -119,7 +124,7 @@ def measure_program(program: Program, policy: str, budget_s: float) -> DemoRow:
 
     difference = compare_outputs(reference, run(), slack=1e3 if program.chaotic else 1.0)
     return DemoRow(
-        name=program.name,
+        name=name,
         nodes=record.nodes,
         clusters_before=record.clusters_before,
         clusters_after=record.clusters_after,

@@ -25,7 +25,7 @@ def diagnose() -> tuple[str, bool]:
         fired = _hook_fires()
         lines.append("hook: " + ("fires" if fired else "DOES NOT FIRE: nothing can be optimized"))
         healthy &= fired
-    except (ImportError, GraphOptError) as error:
+    except (ImportError, RuntimeError, GraphOptError) as error:
         return "\n".join([*lines, f"PROBLEM: {error}"]), False
     machine = probe()
     lines.append(f"machine: {machine}")

@@ -7,6 +7,7 @@ counterexample: an abort, a hang, a compile error, or a result that differs from
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from graphopt.corpus.workloads import load_programs
+from graphopt.corpus.workloads import select_programs
 from graphopt.errors import WorkloadError
 from graphopt.measure.child import Child, ChildFailure
 
@@ -98,15 +99,13 @@ def fuzz(
     Raises:
         WorkloadError: there is no such set or program.
     """
-    names = list(load_programs(spec))
-    unknown = set(graphs) - set(names)
-    if unknown:
+    if workers < 1 or trials < 1:
         raise WorkloadError(
-            what=f"no program {sorted(unknown)} in {spec}",
+            what=f"trials={trials}, workers={workers}; both must be at least 1",
             where="graphopt fuzz",
-            fix=f"Choose from {', '.join(names)}.",
+            fix="Ask for at least one trial and one of the workers.",
         )
-    chosen = [name for name in names if not graphs or name in graphs]
+    chosen = list(select_programs(spec, graphs, "graphopt fuzz"))
     share, extra = divmod(trials, len(chosen))
     jobs = [
         (name, range(seed, seed + share + (position < extra)))
@@ -114,17 +113,62 @@ def fuzz(
     ]
     start = time.monotonic()
     report = FuzzReport()
+    children = _Children()
     with ThreadPoolExecutor(workers) as pool:
-        for done in pool.map(
-            lambda job: _fuzz_program(spec, job[0], job[1], timeout_s, progress), jobs
-        ):
-            report.trials.extend(done)
+        futures = [
+            pool.submit(_fuzz_program, spec, name, seeds, timeout_s, progress, children)
+            for name, seeds in jobs
+        ]
+        try:
+            for future in futures:
+                report.trials.extend(future.result())
+        except BaseException:  # also Ctrl-C: nothing may go on in the background
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.close()
+            raise
     report.seconds = time.monotonic() - start
     return report
 
 
+class _Children:
+    """The children of a run, so that all can be ended at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: set[Child] = set()
+        self._closed = False
+
+    def start(self, arguments: Sequence[str], name: str) -> Child | None:
+        """A new child; None once the run has ended."""
+        with self._lock:
+            if self._closed:
+                return None
+            child = Child(arguments, name)
+            self._live.add(child)
+            return child
+
+    def end(self, child: Child) -> None:
+        """Ends one child."""
+        with self._lock:
+            self._live.discard(child)
+        child.close()
+
+    def close(self) -> None:
+        """Ends all children and starts no more."""
+        with self._lock:
+            self._closed = True
+            live = list(self._live)
+        for child in live:
+            child.close()
+
+
 def _fuzz_program(
-    spec: str, name: str, seeds: range, timeout_s: float, progress: Progress | None
+    spec: str,
+    name: str,
+    seeds: range,
+    timeout_s: float,
+    progress: Progress | None,
+    children: _Children,
 ) -> list[Trial]:
     """All trials of one program; a child that dies is replaced and the next seed goes on."""
     out: list[Trial] = []
@@ -132,11 +176,14 @@ def _fuzz_program(
     try:
         for seed in seeds:
             if child is None:
-                child = Child(["-m", "graphopt.evaluate.fuzz_worker", spec, name], name)
+                child = children.start(["-m", "graphopt.evaluate.fuzz_worker", spec, name], name)
+            if child is None:
+                break
             try:
                 answer = json.loads(child.ask(json.dumps({"seed": seed}), timeout_s))
                 trial = Trial(name, seed, **answer)
             except ChildFailure as failure:
+                children.end(child)
                 child = None
                 trial = Trial(name, seed, failure.kind, f"{failure.what}\n{failure.detail[-1500:]}")
             out.append(trial)
@@ -144,5 +191,5 @@ def _fuzz_program(
                 progress(trial)
     finally:
         if child is not None:
-            child.close()
+            children.end(child)
     return out

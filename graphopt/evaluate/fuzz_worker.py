@@ -119,7 +119,8 @@ def _keys_to_data(tree: Any) -> Any:
 
 
 def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:600]
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= 900 else f"{text[:300]} ... {text[-600:]}"
 
 
 def main(arguments: list[str]) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from graphopt.corpus.capture import capture_modules
-from graphopt.corpus.workloads import builtin_programs, load_attribute
+from graphopt.corpus.program import Program
+from graphopt.corpus.workloads import build_program, builtin_programs, load_attribute
+from graphopt.errors import WorkloadError
 from graphopt.hlo import Graph, build_graph
 from graphopt.jax_private import hlo_text
 
@@ -16,9 +18,17 @@ def print_graphs(workload: str, hlo: bool) -> None:
     Raises:
         WorkloadError: there is no such program.
     """
-    programs = builtin_programs()
-    builder = programs[workload].build if workload in programs else load_attribute(workload)
-    fn, args = builder()
+    program = builtin_programs().get(workload)
+    if program is None:
+        builder = load_attribute(workload)
+        if not callable(builder):
+            raise WorkloadError(
+                what=f"{workload} is a {type(builder).__name__}, not a builder function",
+                where=workload,
+                fix="Name a function that returns (fn, args).",
+            )
+        program = Program("workload", "user", builder, f"built by {workload}")
+    fn, args = build_program(program, workload)
     for data in capture_modules(fn, *args):
         print(describe(build_graph(data)))
         if hlo:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import runpy
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import graphopt.plugin
 from graphopt.errors import WorkloadError
 from graphopt.policy.base import DEFAULT
+
+USAGE: Final = "usage: graphopt run script.py ARGS ..., or graphopt run -m module ARGS ..."
 
 
 def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
@@ -20,16 +24,18 @@ def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
     Raises:
         WorkloadError: no script is named, or it does not exist.
     """
-    if not arguments or arguments == ["-m"]:
-        raise WorkloadError(
-            what="no script to run", where="graphopt run", fix="Usage: graphopt run script.py ARGS"
-        )
+    if list(arguments[:1]) in (["--help"], ["-h"]):
+        print(__doc__, USAGE, sep="\n\n")
+        return 0
+    if not arguments or list(arguments) == ["-m"]:
+        raise WorkloadError(what="no script to run", where="graphopt run", fix=USAGE)
     graphopt.plugin.install(policy)
     previous = sys.argv
     try:
         if arguments[0] == "-m":
             sys.argv = list(arguments[1:])
             sys.path.insert(0, "")
+            _check_module(arguments[1])
             runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = list(arguments)
@@ -41,6 +47,19 @@ def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
         sys.argv = previous
         print(graphopt.plugin.report(), file=sys.stderr)
         graphopt.plugin.uninstall()
+
+
+def _check_module(name: str) -> None:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise WorkloadError(
+            what=f"there is no module {name}",
+            where="graphopt run",
+            fix="Name a module that can be imported.",
+        )
 
 
 def _run_path(path: str) -> None:

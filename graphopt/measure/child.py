@@ -11,10 +11,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
 from graphopt.errors import GraphOptError
+from graphopt.measure import orphans
+
+# Passed as text, so that a child starts without importing this package.
+_BOOT = Path(orphans.__file__).read_text() + "\nrun_watched(sys.argv[1:])\n"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"
 
 
 class ChildFailure(GraphOptError):
@@ -34,15 +46,16 @@ class ChildFailure(GraphOptError):
 class Child:
     """A Python child that reads requests from stdin and writes one line of answer to stdout each.
 
-    It dies with its parent, and leaves no orphan: it leads a process group that `close` ends.
+    It leads a process group that `close` ends, and it ends itself within a second of its parent's
+    death, however that came.
     """
 
     def __init__(self, arguments: Sequence[str], name: str) -> None:
-        """Starts ``python ARGUMENTS``."""
+        """Starts ``python ARGUMENTS``, of the form ``-m module ARGS`` or ``-c code ARGS``."""
         self.name = name
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._process = subprocess.Popen(
-            [sys.executable, *arguments],
+            [sys.executable, "-c", _BOOT, str(os.getpid()), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -58,12 +71,13 @@ class Child:
             ChildFailure: the child died or was too slow; it is gone then.
         """
         assert self._process.stdin is not None
+        deadline = time.monotonic() + timeout_s
         try:
             self._process.stdin.write(request.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._died() from None
-        return self._read_line(time.monotonic() + timeout_s, timeout_s)
+            raise self._died(deadline) from None
+        return self._read_line(deadline, timeout_s)
 
     def _read_line(self, deadline: float, timeout_s: float) -> str:
         assert self._process.stdout is not None
@@ -71,28 +85,34 @@ class Child:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    detail = self._tail()
-                    self.close()
-                    raise ChildFailure(
-                        what=f"no answer within {timeout_s:g} s",
-                        where=self.name,
-                        fix="Raise the timeout if the program is just slow.",
-                        kind="hang",
-                        detail=detail,
-                    )
+                    raise self._too_slow(f"no answer within {timeout_s:g} s")
                 data = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not data:
-                    raise self._died()
+                    raise self._died(deadline)
                 self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode()
 
-    def _died(self) -> ChildFailure:
-        status = self._process.wait()
+    def _too_slow(self, what: str) -> ChildFailure:
+        detail = self._tail()
+        self.close()
+        return ChildFailure(
+            what=what,
+            where=self.name,
+            fix="Raise the timeout if the program is just slow.",
+            kind="hang",
+            detail=detail,
+        )
+
+    def _died(self, deadline: float) -> ChildFailure:
+        try:
+            status = self._process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return self._too_slow("closed its output and went on")
         detail = self._tail()
         self.close()
         killed = status < 0
-        reason = signal.Signals(-status).name if killed else f"exit status {status}"
+        reason = _signal_name(-status) if killed else f"exit status {status}"
         return ChildFailure(
             what=f"the child process died: {reason}",
             where=self.name,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
-from graphopt import xla_hook
+from graphopt import jax_private, xla_hook
 
 Transform = Callable[[bytes], bytes | None]
 """Module bytes as the hook receives them -> replacement, or None for XLA's default."""
-
-_one_at_a_time = threading.Lock()
 
 
 @dataclass
@@ -49,11 +47,16 @@ def compile_with(
     """Compiles ``fn(*args)`` anew, passing its module through `transform`.
 
     An exception of the transform is raised here, after XLA has compiled its default; it never
-    travels through XLA. An installed plugin is not asked. One call at a time per process, so that only
-    this function's modules are seen.
+    travels through XLA. The module has a name of its own, so that what other threads compile meanwhile
+    is not touched, an installed plugin does not touch this one, and the persistent cache is bypassed.
     """
-    wrapped = jax.jit(lambda *arguments: fn(*arguments))
-    lowered = wrapped.lower(*args)
+    name = f"graphopt_measured_{uuid.uuid4().hex}"
+
+    def wrapped(*arguments: Any) -> Any:
+        return fn(*arguments)
+
+    wrapped.__name__ = wrapped.__qualname__ = name
+    lowered = jax.jit(wrapped).lower(*args)
     modules: list[bytes] = []
     errors: list[Exception] = []
     spent = 0.0
@@ -72,14 +75,14 @@ def compile_with(
         finally:
             spent += time.perf_counter() - start
 
-    with _one_at_a_time:
-        subscription = xla_hook.subscribe(handler, exclusive=True)
-        try:
+    subscription = xla_hook.subscribe(handler, module_name=f"jit_{name}")
+    try:
+        with jax_private.private_cache_entries(name):
             start = time.perf_counter()
             executable = lowered.compile()
             elapsed = time.perf_counter() - start
-        finally:
-            subscription.close()
+    finally:
+        subscription.close()
     if errors:
         raise errors[0]
     return Compiled(executable, args, elapsed, spent, modules)

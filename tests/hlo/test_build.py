@@ -18,6 +18,7 @@ from support import (
     capture,
     captured,
     clusters_of,
+    native_calls,
     node,
     nodes,
     normal,
@@ -128,6 +129,7 @@ def test_the_default_decisions_reproduce_xlas_module(name):
     assert after.overrides == {}
     assert clusters_of(after.data) == clusters_of(before, merged=True)
     assert after.clusters + len(nodes(graph, "fusion")) == clusters_of(after.data).total()
+    assert after.regions == len(native_calls(after.data)) == len(native_calls(before))
     again = build_graph(after.data, MACHINE)
     assert computed_units(again) == computed_units(graph)
 
@@ -313,8 +315,9 @@ def test_names_and_metadata_do_not_count():
     assert one.graph.fingerprint == other.graph.fingerprint
 
 
-def test_names_metadata_and_ids_do_not_count_anywhere():
-    data = captured("safe_newton").data
+@pytest.mark.parametrize("name", ["safe_newton", "sorting", "momentum_train"])
+def test_names_metadata_and_ids_do_not_count_anywhere(name):
+    data = captured(name).data
     proto = proto_of(data)
     proto.name = "renamed"
     shift = 1000
@@ -329,7 +332,7 @@ def test_names_metadata_and_ids_do_not_count_anywhere():
             callees = [callee + shift for callee in instruction.called_computation_ids]
             instruction.called_computation_ids[:] = callees
     changed = build_graph(proto.SerializeToString(), MACHINE)
-    assert changed.fingerprint == captured("safe_newton").graph.fingerprint
+    assert changed.fingerprint == captured(name).graph.fingerprint
 
 
 CHANGES: dict[str, Callable[[jax.Array], Any]] = {

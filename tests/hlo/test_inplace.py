@@ -419,6 +419,50 @@ ENTRY main {
     assert broken(analysis) == {("c", "r")}
 
 
+def handed_on(first: str, second: str) -> InPlaceAnalysis:
+    return analysed(f"""\
+HloModule same
+
+one (b: f32[8]) -> f32[8] {{
+  ROOT b = f32[8]{{0}} parameter(0)
+}}
+
+other (d: f32[8]) -> f32[8] {{
+  ROOT d = f32[8]{{0}} parameter(0)
+}}
+
+ENTRY main {{
+  k = s32[] parameter(0)
+  p = f32[8]{{0}} parameter(1)
+  v = f32[1]{{0}} parameter(2)
+  i = s32[] parameter(3)
+  x = f32[8]{{0}} copy(p)
+  y = f32[8]{{0}} copy(p)
+  r = f32[8]{{0}} negate(x)
+  c = f32[8]{{0}} conditional(k, {first}, {second}), branch_computations={{one, other}}
+  w = f32[8]{{0}} dynamic-update-slice(c, v, i)
+  ROOT t = (f32[8]{{0}}, f32[8]{{0}}) tuple(w, r)
+}}
+""")
+
+
+def test_a_conditional_may_be_another_name_for_a_value():
+    """Both branches hand on x: the result is x, so the update overwrites x itself."""
+    analysis = handed_on("x", "x")
+    assert hazards(analysis) == {("x", (), "w", frozenset({"c", "r"}))}
+    assert broken(analysis) == {("w", "r")}
+
+
+def test_a_conditional_that_chooses_is_a_value_of_its_own():
+    analysis = handed_on("x", "y")
+    assert hazards(analysis) == {
+        ("x", (), "c", frozenset({"r"})),
+        ("y", (), "c", frozenset()),
+        ("c", (), "w", frozenset()),
+    }
+    assert broken(analysis) == {("c", "r")}
+
+
 def test_a_call_overwrites_what_its_computation_writes():
     analysis = analysed("""\
 HloModule calls

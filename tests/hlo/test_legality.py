@@ -316,6 +316,37 @@ ENTRY main {
     assert why == ["control-dependency", "control-dependency", None]
 
 
+def test_an_update_does_not_read_elsewhere_what_it_overwrites():
+    """In one kernel, a cell might be read after it was written."""
+    graph = build_graph(
+        hlo_from_text("""\
+HloModule cells
+
+write (c: f32[8], a: f32[1], b: f32[1], k: s32[]) -> f32[8] {
+  c = f32[8]{0} parameter(0)
+  a = f32[1]{0} parameter(1)
+  b = f32[1]{0} parameter(2)
+  k = s32[] parameter(3)
+  both = f32[1]{0} add(a, b)
+  ROOT u = f32[8]{0} dynamic-update-slice(c, both, k)
+}
+
+ENTRY main {
+  p = f32[8]{0} parameter(0)
+  i = s32[] parameter(1)
+  j = s32[] parameter(2)
+  own = f32[8]{0} copy(p)
+  near = f32[1]{0} dynamic-slice(own, j), dynamic_slice_sizes={1}
+  other = f32[1]{0} dynamic-slice(p, j), dynamic_slice_sizes={1}
+  ROOT last = f32[8]{0} fusion(own, near, other, i), kind=kLoop, calls=write
+}
+"""),
+        MACHINE,
+    )
+    why = [graph.masks.why_not(named(graph, n), "fuse", 1) for n in ("near", "other")]
+    assert why == ["in-place-order", None]
+
+
 def test_every_rule_has_a_case():
     tested = {(rule, field) for _, _, field, _, rule in FORBIDDEN}
     tested.add(("control-dependency", "fuse"))

@@ -19,6 +19,7 @@ from support import (
     captured,
     changed,
     clusters_of,
+    native_calls,
     node,
     nodes,
     normal,
@@ -30,7 +31,7 @@ from support import (
 from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph, Rewrite, build_graph, rewrite, verify
 from graphopt.hlo.clusters import MAX_GROWTH, MAX_NODES
-from graphopt.hlo.module import SMALL_CALL, parse
+from graphopt.hlo.module import parse
 from graphopt.hlo.schema import DType
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
@@ -42,14 +43,6 @@ def instructions(data: bytes, opcode: str) -> Iterator[Any]:
         for instruction in computation.instructions:
             if instruction.opcode == opcode:
                 yield instruction
-
-
-def attributes(instruction: Any) -> dict[str, str]:
-    return {entry.key: entry.value for entry in instruction.frontend_attributes.map}
-
-
-def native_calls(data: bytes) -> list[Any]:
-    return [c for c in instructions(data, "call") if attributes(c).get(SMALL_CALL) == "true"]
 
 
 def checked(program: Captured, decisions: Decisions) -> Rewrite:
@@ -231,6 +224,26 @@ ENTRY main {
     assert rewritten.overrides
 
 
+BARE = """\
+HloModule bare
+
+ENTRY main {
+  p = f32[8]{0} parameter(0)
+  first = f32[8]{0} tanh(p)
+  ROOT second = f32[8]{0} sine(first)
+}
+"""
+
+
+def test_what_is_outside_fusions_stays_there_until_decided_anew():
+    graph = build_graph(hlo_from_text(BARE), MACHINE)
+    first = graph.source.names.index("first")
+    assert rewrite(graph, graph.default).clusters == 0
+    assert rewrite(graph, changed(graph.default, fuse={first: 1})).clusters == 1
+    moved = changed(graph.default, unit={first: unit(graph, UnitKind.LIBRARY)})
+    assert clusters_of(rewrite(graph, moved).data) == {(("tanh",), "kCustom", ()): 1}
+
+
 # Join.
 
 
@@ -275,6 +288,36 @@ def test_roots_of_different_shapes_do_not_join():
     assert rewritten.overrides["no-partner"] == 2
 
 
+def test_what_reads_another_index_does_not_join():
+    """Inside one kernel it would have to compute the other root again, for each element it reads."""
+    program = capture(lambda x: (jnp.tanh(x), jnp.exp(jnp.tanh(x)[::-1])), normal(40, 30))
+    rewritten = checked(program, joined_where_legal(program.graph, kept_where_legal(program.graph)))
+    assert rewritten.overrides["no-partner"] > 0
+    assert not any(
+        {"tanh", "reverse"} <= set(opcodes) for opcodes, _, _ in clusters_of(rewritten.data)
+    )
+
+
+def test_what_reads_the_same_index_joins():
+    program = capture(lambda x: (jnp.tanh(x), jnp.exp(jnp.tanh(x))), normal(40, 30))
+    graph = program.graph
+    tanh = nodes(graph, "tanh")
+    rewritten = checked(
+        program, joined_where_legal(graph, changed(graph.default, fuse={tanh[0]: 0}))
+    )
+    assert fusion_outputs(rewritten.data) == [2]
+
+
+def test_twins_are_computed_once_in_a_joined_cluster():
+    """XLA computes the sine in both clusters; together they need it once."""
+    program = capture(lambda x: (jnp.sin(x), jnp.sin(x) * 2.0), normal(40, 30))
+    graph = program.graph
+    assert len(list(instructions(rewrite(graph, graph.default).data, "sine"))) == 2
+    joined = checked(program, joined_where_legal(graph, graph.default))
+    assert fusion_outputs(joined.data) == [2]
+    assert len(list(instructions(joined.data, "sine"))) == 1
+
+
 def test_a_join_makes_no_cycle():
     """The tanh and the sum have one shape, but the sort lies between them."""
 
@@ -287,6 +330,37 @@ def test_a_join_makes_no_cycle():
     rewritten = checked(program, joined_where_legal(graph, kept_where_legal(graph)))
     assert fusion_outputs(rewritten.data) == [1, 1]
     assert rewritten.overrides["no-partner"] == 2
+
+
+# Order.
+
+
+def test_a_new_reader_of_a_buffer_comes_before_its_writer():
+    """Once the exponential is fused, the negation reads the buffer that the update overwrites."""
+    data = hlo_from_text("""\
+HloModule update
+
+ENTRY main {
+  p = f32[8]{0} parameter(0)
+  i = s32[] parameter(1)
+  own = f32[8]{0} copy(p)
+  reader = f32[8]{0} exponential(own)
+  cell = f32[1]{0} slice(reader), slice={[2:3]}
+  last = f32[8]{0} dynamic-update-slice(own, cell, i)
+  beside = f32[8]{0} negate(reader)
+  ROOT all = (f32[8]{0}, f32[8]{0}) tuple(last, beside)
+}
+""")
+    graph = build_graph(data, MACHINE)
+    reader = graph.source.names.index("reader")
+    assert graph.masks.why_not(reader, "fuse", 1) is None
+    rewritten = rewrite(graph, changed(graph.default, fuse={reader: 1})).data
+    (update,) = instructions(rewritten, "dynamic-update-slice")
+    (beside,) = (f for f in instructions(rewritten, "fusion") if "negate" in f.name)
+    assert list(update.control_predecessor_ids) == [beside.id]
+    kept = rewrite(graph, graph.default).data
+    (update,) = instructions(kept, "dynamic-update-slice")
+    assert not update.control_predecessor_ids, "the value it writes already comes from the reader"
 
 
 # Unit: partitions and the library.

@@ -1,0 +1,44 @@
+"""Small programs that tests compile, here and in child processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+STATE = np.linspace(-1.0, 1.0, 512, dtype=np.float32)
+"""Large enough that XLA does not make the loop of `rollout` native by itself."""
+
+NATIVE = "xla_cpu_small_call"
+"""In the HLO text of an executable: it holds a native region."""
+
+
+def rollout(x: Any) -> Any:
+    """Fifty steps of something like CartPole: a loop of many small kernels, f32[512] states."""
+
+    def step(state: Any, _: None) -> Any:
+        angle, speed = state
+        force = jnp.tanh(4.0 * angle)
+        push = (force + 0.05 * speed * speed * jnp.sin(angle)) / 1.1
+        pull = (9.8 * jnp.sin(angle) - jnp.cos(angle) * push) / (1.3 + jnp.cos(angle) ** 2)
+        return (angle + 0.02 * speed, speed + 0.02 * pull), jnp.mean(angle * angle)
+
+    return jax.lax.scan(step, (x, 0.5 * x), None, length=50)
+
+
+def named(name: str, fn: Callable[..., Any] = rollout) -> Any:
+    """A jitted copy that no cache knows; its module is called ``jit_<name>``."""
+
+    def copy(*args: Any) -> Any:
+        return fn(*args)
+
+    copy.__name__ = name
+    return jax.jit(copy)
+
+
+def is_native(compiled: Any) -> bool:
+    """True if a compiled program holds a native region, which `rollout` has only when rewritten."""
+    return NATIVE in compiled.as_text()

@@ -1,0 +1,138 @@
+"""``graphopt demo``: rows, table and JSON of programs measured with and without the plugin."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict, replace
+
+import pytest
+from rich.console import Console
+
+import graphopt
+from graphopt.errors import PolicyError, WorkloadError
+from graphopt.evaluate.demo import DemoRow, make_markdown, make_table, run_demo, summary
+from graphopt.measure import Comparison
+
+BUDGET_S = 0.2
+
+
+@pytest.fixture
+def console():
+    return Console(file=io.StringIO(), width=200)
+
+
+@pytest.fixture
+def small(console):
+    """Runs the demo on small programs."""
+    return lambda policy, *names: run_demo(
+        policy, names, spec="fuzz", budget_s=BUDGET_S, console=console
+    )
+
+
+def test_two_programs_are_measured_and_equal(console, tmp_path):
+    out = tmp_path / "rows.json"
+    names = ("knapsack", "gauss_seidel")
+    rows = run_demo(graphs=names, spec="fuzz", budget_s=BUDGET_S, out=out, console=console)
+
+    assert sorted(row.name for row in rows) == sorted(names)
+    by_name = {row.name: row for row in rows}
+    for row in rows:
+        assert row.equal
+        assert row.relative < 1e-4
+        assert row.nodes > 0
+        assert row.times.pairs > 0
+        assert row.times.low <= row.times.speedup <= row.times.high
+    assert by_name["knapsack"].outcome == "rewritten"
+    assert by_name["knapsack"].clusters_after > 0
+    assert by_name["gauss_seidel"].outcome == "kept: no gain expected"
+    assert by_name["gauss_seidel"].clusters_after == 0
+
+    assert json.loads(out.read_text()) == json.loads(json.dumps([asdict(row) for row in rows]))
+
+    text = console.file.getvalue()
+    assert "policy 'heuristic'" in text
+    for row in rows:
+        (line,) = (line for line in text.splitlines() if line.strip("│ ").startswith(row.name))
+        assert "equal" in line
+        assert str(row.nodes) in line
+    assert "kept: no gain expected" in text
+    assert "geometric mean speed-up" in text
+    assert "all results equal to rounding" in text
+
+
+def test_nothing_stays_installed(small):
+    small("xla-default", "twin_carry")
+    assert graphopt.report().policy is None
+
+
+def test_unknown_programs(console):
+    with pytest.raises(WorkloadError, match="no_such_program"):
+        run_demo(graphs=("no_such_program",), console=console)
+
+
+def test_one_unknown_program_among_known_ones(small):
+    with pytest.raises(WorkloadError, match="no_such_program"):
+        small("heuristic", "twin_carry", "no_such_program")
+
+
+def test_unknown_program_sets(console):
+    with pytest.raises(WorkloadError):
+        run_demo(spec="no_such_set", console=console)
+
+
+def test_unknown_policies(small):
+    with pytest.raises(PolicyError, match="no_such_policy"):
+        small("no_such_policy", "twin_carry")
+
+
+def row(name: str, speedup: float, *, equal: bool = True) -> DemoRow:
+    times = Comparison(1e-3 * speedup, 1e-3, speedup, 0.9 * speedup, 1.1 * speedup, 9)
+    return DemoRow(
+        name=name,
+        nodes=10,
+        clusters_before=4,
+        clusters_after=2,
+        regions=1,
+        outcome="rewritten",
+        times=times,
+        relative=1e-7,
+        equal=equal,
+        compile_default_s=0.5,
+        compile_s=1.0,
+    )
+
+
+def printed(rows: list[DemoRow]) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(make_table(rows, "heuristic"))
+    return console.file.getvalue()
+
+
+def test_the_summary_states_means_and_extremes():
+    text = summary([row("one", 1.0), row("four", 4.0)])
+    assert "geometric mean speed-up 2.00x, smallest 1.00x, largest 4.00x" in text
+    assert "compile time 2.00x of XLA's, largest 2.00x" in text
+    assert "all results equal" in text
+
+
+def test_different_results_stand_out():
+    rows = [row("right", 2.0), row("broken", 9.0, equal=False)]
+    assert "results differ: broken" in summary(rows)
+    assert printed(rows).count("DIFFERENT") == 1
+
+
+def test_the_table_as_markdown(console):
+    rows = run_demo(
+        graphs=("twin_carry",), spec="fuzz", budget_s=BUDGET_S, markdown=True, console=console
+    )
+    lines = [line for line in console.file.getvalue().splitlines() if line.startswith("|")]
+    assert lines == make_markdown(rows).splitlines()
+    assert len(lines) == 3
+    assert len({line.count("|") for line in lines}) == 1
+    assert lines[2].startswith("| twin_carry | ")
+
+
+def test_programs_that_were_not_rewritten_say_why():
+    kept = replace(row("same", 1.0), clusters_after=0, regions=0, outcome="fell back: donation")
+    assert "equal (fell back: donation)" in printed([kept])

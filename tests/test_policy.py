@@ -1,0 +1,274 @@
+"""Policies by name, the heuristic's decisions, and the cost model below them."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_programs import STATE, rollout
+from support import PROGRAMS, Captured, capture, captured, node, nodes, normal
+
+from graphopt import policy as policies
+from graphopt.errors import PolicyError
+from graphopt.hlo import Decisions, Graph, rewrite
+from graphopt.hlo.graph import UNKNOWN_TRIPS
+from graphopt.hlo.module import Role
+from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
+from graphopt.policy import costs
+from graphopt.policy.base import xla_default
+from graphopt.policy.costs import CostModel, LoopCosts
+from graphopt.policy.heuristic import heuristic
+
+
+@functools.cache
+def program(fn, *shapes: tuple[int, ...]) -> Captured:
+    """A function of normal arrays of these shapes, compiled once per test process."""
+    return capture(fn, *(normal(*shape, seed=i) for i, shape in enumerate(shapes)))
+
+
+def native_loops(graph: Graph, decisions: Decisions) -> set[int]:
+    """The loops that are one native function each."""
+    chosen = {loop: graph.units[decisions.unit[loop]].kind for loop in nodes(graph, "while")}
+    return {loop for loop, kind in chosen.items() if kind is UnitKind.NATIVE}
+
+
+# Names.
+
+
+def test_names_and_aliases():
+    assert policies.names() == ["heuristic", "no-recompute", "xla-default"]
+    for name in policies.names():
+        found = policies.resolve(name)
+        assert found.built_in
+        assert found.key == found.name
+    assert policies.resolve("no-recompute").name == "heuristic"
+    assert policies.resolve("heuristic").decide is heuristic
+
+
+def test_functions_are_policies_of_their_own():
+    def mine(graph):
+        return None
+
+    first, second = policies.resolve(mine), policies.resolve(mine)
+    assert first.decide is mine
+    assert not first.built_in
+    assert "mine" in first.name
+    # Nothing says that the function decides alike tomorrow: it never shares cached programs.
+    assert first.key != second.key
+    assert {first.key, second.key}.isdisjoint(policies.names())
+
+
+def test_objects_that_can_be_called_are_policies():
+    class Stubborn:
+        def __call__(self, graph):
+            return graph.default
+
+    assert policies.resolve(Stubborn()).name.endswith("Stubborn")
+
+
+@pytest.mark.parametrize("name", ["", "Heuristic", "heuristic ", "nonsense"])
+def test_unknown_names_list_the_known_ones(name):
+    with pytest.raises(PolicyError, match="heuristic, no-recompute, xla-default"):
+        policies.resolve(name)
+
+
+@pytest.mark.parametrize("value", [3, None, {"heuristic": 1}])
+def test_other_things_are_no_policies(value):
+    with pytest.raises(PolicyError, match="a name or a function"):
+        policies.resolve(value)
+
+
+def test_xla_default_decides_as_xla():
+    graph = captured("knapsack").graph
+    assert xla_default(graph).same_as(graph.default)
+
+
+# The heuristic.
+
+
+@pytest.mark.parametrize("name", [program.name for program in PROGRAMS])
+def test_the_heuristic_is_legal_repeatable_and_right(name):
+    found = captured(name)
+    graph = found.graph
+    before = graph.default.copy()
+    decisions = heuristic(graph)
+    assert graph.default.same_as(before), "it changed XLA's decisions in place"
+    if decisions is None:
+        assert heuristic(graph) is None
+        return
+    graph.masks.check(decisions)
+    assert not decisions.same_as(graph.default)
+    assert heuristic(graph).same_as(decisions)
+    result = found.compile(rewrite(graph, decisions).data)()
+    chaotic = next(program for program in PROGRAMS if program.name == name).chaotic
+    assert compare_outputs(found.result, result, slack=1e3 if chaotic else 1.0).equal
+
+
+def test_a_loop_of_small_kernels_becomes_native():
+    graph = captured("cartpole_rollout").graph
+    assert native_loops(graph, heuristic(graph)) > native_loops(graph, graph.default)
+
+
+def test_small_kernels_of_a_loop_run_in_one_native_function():
+    graph = capture(rollout, STATE).graph
+    assert rewrite(graph, graph.default).regions == 0
+    assert rewrite(graph, heuristic(graph)).regions == 1
+
+
+def test_a_large_product_is_left_to_the_library():
+    assert heuristic(program(jnp.matmul, (512, 512), (512, 512)).graph) is None
+
+
+def test_one_elementwise_kernel_is_left_alone():
+    assert heuristic(program(lambda x: jnp.tanh(x) * 2 + 1, (300, 300)).graph) is None
+
+
+def test_a_loop_around_a_large_product_does_not_become_native():
+    def powers(x, w):
+        return jax.lax.fori_loop(0, 20, lambda _, x: jnp.tanh(x @ w), x)
+
+    graph = program(powers, (256, 256), (256, 256)).graph
+    assert nodes(graph, "while")
+    assert native_loops(graph, heuristic(graph) or graph.default) == set()
+
+
+def test_a_normalisation_goes_to_the_library():
+    graph = captured("layernorm").graph
+    decisions = heuristic(graph)
+    chosen = np.flatnonzero(decisions.unit != graph.default.unit)
+    assert {graph.units[unit].kind for unit in decisions.unit[chosen]} == {UnitKind.LIBRARY}
+    assert (decisions.fuse & ~graph.default.fuse).any()
+
+
+def test_outputs_of_one_shape_are_computed_in_one_pass():
+    found = captured("adam_step")
+    decisions = heuristic(found.graph)
+    assert (decisions.join & ~found.graph.default.join).any()
+    after = rewrite(found.graph, decisions).clusters
+    assert after < rewrite(found.graph, found.graph.default).clusters
+
+
+def test_expensive_values_that_xla_recomputes_are_written_to_memory():
+    def stencil(x):
+        for _ in range(4):
+            hot = jnp.exp(-x) * jnp.tanh(x) + jnp.sin(x)
+            x = sum(jnp.roll(hot, shift, axis) for axis in (0, 1) for shift in (-2, -1, 1, 2))
+        return x
+
+    graph = program(stencil, (256, 256)).graph
+    decisions = heuristic(graph)
+    assert (graph.default.fuse & ~decisions.fuse).any()
+
+
+# Costs.
+
+
+def test_costs_add_up():
+    total = LoopCosts(dispatch_ns=1.0, nodes=2)
+    total.add(LoopCosts(2.0, 3.0, 30.0, 8.0, 4.0, 5), times=10)
+    assert total == LoopCosts(21.0, 30.0, 300.0, 80.0, 40.0, 7)
+    assert total.default_ns(cores=1) == 21.0 + 30.0 + 80.0
+    assert total.default_ns(cores=2) == total.default_ns(cores=1) - 20.0
+    assert total.native_ns() == 300.0 + 80.0
+
+
+def test_a_product_costs_two_operations_per_element_pair():
+    graph = program(jnp.matmul, (24, 40), (40, 56)).graph
+    assert costs.dot_flops(graph, node(graph, "dot")) == 2 * 24 * 40 * 56
+
+    batched = program(lambda a, b: jnp.einsum("bij,bjk->bik", a, b), (3, 24, 40), (3, 40, 56))
+    assert costs.dot_flops(batched.graph, node(batched.graph, "dot")) == 2 * 3 * 24 * 40 * 56
+
+
+def test_work_grows_with_the_elements_and_is_never_negative():
+    def work(size: int) -> float:
+        graph = program(lambda x: jnp.exp(x) + jnp.tanh(x) * x, (size, 100)).graph
+        found = costs.node_work(graph)
+        assert len(found) == len(graph)
+        assert min(found) >= 0.0
+        return sum(found)
+
+    assert work(10) < work(100) < work(1000)
+
+
+def test_a_reduction_costs_what_it_reads():
+    graph = program(lambda x: jnp.sum(x * x, axis=1), (64, 1000)).graph
+    assert costs.node_work(graph)[node(graph, "reduce")] > 64 * 1000 / 100
+
+
+def repeated(trips: int):
+    def loop(x):
+        return jax.lax.fori_loop(0, trips, lambda _, x: jnp.sin(x) * 0.9 + jnp.cos(x[::-1]), x)
+
+    return loop
+
+
+def loop_costs(trips: int) -> LoopCosts:
+    graph = program(repeated(trips), (1000,)).graph
+    return CostModel(graph).control(node(graph, "while"))
+
+
+def test_a_loop_costs_its_body_times_its_trips():
+    few, many = loop_costs(20), loop_costs(200)
+    assert many.work_ns == pytest.approx(10 * few.work_ns)
+    assert many.dispatch_ns == pytest.approx(10 * few.dispatch_ns)
+    assert many.nodes == few.nodes > 2
+    assert many.dispatch_ns >= 200 * costs.LOOP_NS
+
+
+def test_the_entry_contains_its_loops():
+    graph = program(repeated(200), (1000,)).graph
+    model = CostModel(graph)
+    loop = model.control(node(graph, "while"))
+    entry = model.computations[-1]
+    assert graph.computations[-1].role is Role.ENTRY
+    assert len(model.computations) == len(graph.computations)
+    assert entry.work_ns >= loop.work_ns
+    assert entry.nodes > loop.nodes
+    assert model.cores == max(unit.threads for unit in graph.units)
+
+
+def test_a_loop_of_unknown_length_is_guessed():
+    def until_small(x):
+        return jax.lax.while_loop(lambda x: jnp.sum(x) > 1.0, lambda x: 0.5 * jnp.sin(x), x)
+
+    graph = program(until_small, (1000,)).graph
+    bodies = [i for i, c in enumerate(graph.computations) if c.role is Role.LOOP_BODY]
+    assert [costs.trips(graph, body) for body in bodies] == [UNKNOWN_TRIPS]
+    assert CostModel(graph).control(node(graph, "while")).work_ns > 0.0
+
+
+def test_a_conditional_costs_the_mean_of_its_branches():
+    def branch(steps: int):
+        return lambda x: jax.lax.fori_loop(0, steps, lambda _, x: jnp.sin(x) + x[::-1], x)
+
+    def choose(x):
+        return jax.lax.cond(jnp.sum(x) > 0.0, branch(10), branch(30), x)
+
+    graph = program(choose, (1000,)).graph
+    model = CostModel(graph)
+    either = model.control(node(graph, "conditional"))
+    branches = [
+        model.computations[i] for i, c in enumerate(graph.computations) if c.role is Role.BRANCH
+    ]
+    assert len(branches) == 2
+    assert either.work_ns == pytest.approx(sum(b.work_ns for b in branches) / 2)
+    assert min(b.work_ns for b in branches) < either.work_ns < max(b.work_ns for b in branches)
+
+
+def test_small_loops_are_cheaper_native_and_large_products_are_not():
+    small = CostModel(capture(rollout, STATE[:300]).graph).computations[-1]
+    assert small.native_ns() < small.default_ns(cores=2)
+    large = CostModel(program(jnp.matmul, (512, 512), (512, 512)).graph).computations[-1]
+    assert large.native_ns() > large.default_ns(cores=1)
+
+
+def test_units_of_nodes():
+    graph = program(jnp.matmul, (512, 512), (512, 512)).graph
+    dot = node(graph, "dot")
+    on = [kind for kind in UnitKind if costs.uses_unit(graph, dot, kind)]
+    assert on == [graph.units[graph.default.unit[dot]].kind]
