@@ -126,7 +126,7 @@ class Run:
         """The script's exit status."""
         from graphopt.evaluate.script import run_script
 
-        return run_script(self.script)
+        return run_script(list(self.script))
 
 
 Commands = Union[Demo, Run, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time

@@ -73,6 +73,7 @@ class _KeyHook:
 _lock = threading.Lock()
 _key_hook: _KeyHook | None = None
 _private_key = threading.local()
+_private_users = 0
 
 
 def set_cache_key_hook(text: str | Callable[[], str]) -> bool:
@@ -108,7 +109,9 @@ def private_cache_entries(text: str) -> Iterator[None]:
     Does nothing when jax no longer has the hook.
     """
     global _key_hook
+    global _private_users
     with _lock:
+        _private_users += 1
         cache_key = _cache_key_module()
         if cache_key is not None and (_key_hook is None or not _is_called(cache_key, _key_hook)):
             text_before = None if _key_hook is None else _key_hook.text
@@ -119,6 +122,10 @@ def private_cache_entries(text: str) -> Iterator[None]:
         yield
     finally:
         _private_key.text = None
+        with _lock:
+            _private_users -= 1
+            if _key_hook is not None and _key_hook.text is None:
+                _remove_key_hook()
 
 
 def reset_cache_key_hook() -> None:
@@ -131,11 +138,21 @@ def reset_cache_key_hook() -> None:
         if _key_hook is None:
             return
         _key_hook.text = None
-        cache_key = _cache_key_module()
-        # A later hook may call ours. Then ours stays where it is, adding nothing, for the next set.
-        if cache_key is not None and cache_key.custom_hook is _key_hook:
-            cache_key.custom_hook = _key_hook.previous
-            _key_hook = None
+        _remove_key_hook()
+
+
+def _remove_key_hook() -> None:
+    """Restore the hook before ours, unless a thread still has private entries.
+
+    A later hook may call ours. Then ours stays where it is, adding nothing, for the next set.
+    """
+    global _key_hook
+    cache_key = _cache_key_module()
+    if _private_users or cache_key is None or _key_hook is None:
+        return
+    if cache_key.custom_hook is _key_hook:
+        cache_key.custom_hook = _key_hook.previous
+        _key_hook = None
 
 
 def _cache_key_module() -> Any | None:

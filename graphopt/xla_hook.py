@@ -68,10 +68,9 @@ def check_jax() -> None:
         UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
     """
     import jax
-    import jaxlib
+    import jaxlib.version
 
-    for name, module in (("jax", jax), ("jaxlib", jaxlib)):
-        version: str = vars(module)["__version__"]
+    for name, version in (("jax", jax.__version__), ("jaxlib", jaxlib.version.__version__)):
         if _version_tuple(version) < (0, 10, 2):
             raise UnsupportedJaxError(
                 what=f"{name} {version} has no HLO transformation hook",

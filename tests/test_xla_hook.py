@@ -16,6 +16,7 @@ from support import proto_of
 
 from graphopt import xla_hook
 from graphopt.errors import UnsupportedJaxError
+from graphopt.xla_hook import module_name
 
 X = jnp.linspace(0.0, 1.0, 7)
 
@@ -87,16 +88,22 @@ def test_the_first_answer_wins(subscribe):
     assert late.seen == []
 
 
-def test_the_newest_exclusive_subscriber_is_asked_alone(subscribe):
-    usual, older = Recorder(), Recorder()
+def test_who_asks_for_one_module_gets_it_alone(subscribe):
+    usual, named = Recorder(), Recorder()
     subscribe(usual)
-    subscribe(older, exclusive=True)
-    newest = subscribe(replace("sine", "tanh"), exclusive=True)
-    subscribe(replace("sine", "cosine"))
-    assert result() == pytest.approx(np.tanh(X), abs=1e-6)
-    newest.close()
-    assert result() == pytest.approx(np.sin(X), abs=1e-6)
-    assert (len(usual.seen), len(older.seen)) == (0, 1)
+    subscribe(named, module_name="jit_mine")
+
+    def mine(x):
+        return jnp.sin(x) * 2.0
+
+    def other(x):
+        return jnp.sin(x) * 3.0
+
+    jax.jit(mine)(X)
+    jax.jit(other)(X)
+    assert [module_name(data) for data in named.seen] == ["jit_mine"]
+    assert "jit_mine" not in [module_name(data) for data in usual.seen]
+    assert "jit_other" in [module_name(data) for data in usual.seen]
 
 
 def test_an_error_does_not_reach_the_program(subscribe, caplog):

@@ -99,11 +99,11 @@ def fuzz(
     Raises:
         WorkloadError: there is no such set or program.
     """
-    if workers < 1 or trials < 1:
+    if workers < 1:
         raise WorkloadError(
-            what=f"trials={trials}, workers={workers}; both must be at least 1",
+            what=f"workers={workers}; there must be at least 1",
             where="graphopt fuzz",
-            fix="Ask for at least one trial and one of the workers.",
+            fix="Ask for one child process per core.",
         )
     chosen = list(select_programs(spec, graphs, "graphopt fuzz"))
     share, extra = divmod(trials, len(chosen))
