@@ -172,7 +172,8 @@ class _Former:
                 return None
             cluster = self._grow(root, self.loop, exempt, library=False)
             assert cluster is not None  # only the library refuses a cluster
-        cluster.default = bool(exempt) and set(cluster.nodes) == exempt and unit == cluster.unit
+        same_unit = cluster.unit == self.default_unit[root]
+        cluster.default = same_unit and bool(exempt) and set(cluster.nodes) == exempt
         return cluster
 
     def _may_be_default(self, root: int, unit: int) -> bool:

@@ -158,8 +158,13 @@ def _fused_operations(module: ModuleIndex) -> Iterator[Finding]:
             if library:
                 if opcode not in LIBRARY_OPS and opcode != "parameter":
                     yield instruction.name, f"the kernel library cannot compute {opcode}"
-            elif not (OP_BY_NAME[opcode].fusible or opcode in _ALSO_FUSED):
+            elif opcode not in _ALSO_FUSED and not _is_fusible(opcode):
                 yield instruction.name, f"a loop fusion cannot contain {opcode}"
+
+
+def _is_fusible(opcode: str) -> bool:
+    op = OP_BY_NAME.get(opcode)
+    return op is not None and op.fusible
 
 
 _ALSO_FUSED: Final = frozenset(
