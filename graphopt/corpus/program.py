@@ -77,12 +77,20 @@ class ProgramSet:
         """
 
         def add(build: Builder) -> Builder:
-            if name in self._programs:
-                raise ValueError(f"a program named {name!r} is already registered")
-            self._programs[name] = Program(name, family, build, description, chaotic)
+            self.add(Program(name, family, build, description, chaotic))
             return build
 
         return add
+
+    def add(self, program: Program) -> None:
+        """Add a program.
+
+        Raises:
+            ValueError: The name is taken.
+        """
+        if program.name in self._programs:
+            raise ValueError(f"a program named {program.name!r} is already registered")
+        self._programs[program.name] = program
 
     def names(self) -> tuple[str, ...]:
         """Return the names in registration order."""
@@ -111,3 +119,14 @@ class ProgramSet:
     def __contains__(self, name: object) -> bool:
         """Return whether a program is called ``name``."""
         return name in self._programs
+
+    def __or__(self, other: ProgramSet) -> ProgramSet:
+        """The programs of both sets, this one's first.
+
+        Raises:
+            ValueError: A name is in both.
+        """
+        union = ProgramSet()
+        for program in (*self, *other):
+            union.add(program)
+        return union

@@ -154,12 +154,11 @@ class _Children:
         child.close()
 
     def close(self) -> None:
-        """Ends all children and starts no more."""
+        """Ends all children and starts no more; the threads that use them free them."""
         with self._lock:
             self._closed = True
-            live = list(self._live)
-        for child in live:
-            child.close()
+            for child in self._live:
+                child.kill()
 
 
 def _fuzz_program(

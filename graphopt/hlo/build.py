@@ -7,7 +7,6 @@ inside one of XLA's own small calls is native.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +33,7 @@ from graphopt.hlo.module import (
     parse,
 )
 from graphopt.hlo.ops import OP_BY_NAME, SIDE_EFFECTS, OpKind
+from graphopt.hlo.order import topological_order
 from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import Machine, UnitKind, probe
 
@@ -391,35 +391,15 @@ class Builder:
         promise. Late writers leave the largest freedom to fuse readers into their consumers.
         """
         alive = set(live)
-        hazards = self.analysis.hazards[computation.id]
-        follows: dict[int, list[int]] = {node: [] for node in live}
-        waiting = dict.fromkeys(live, 0)
-
-        def edge(before: int, after: int) -> None:
-            follows[before].append(after)
-            waiting[after] += 1
-
-        for node in live:
-            for operand in {*self.drafts[node].operands, *self.drafts[node].control}:
-                edge(operand, node)
+        before = {node: {*self.drafts[node].operands, *self.drafts[node].control} for node in live}
         writers = set()
-        for hazard in hazards:
+        for hazard in self.analysis.hazards[computation.id]:
             writer = self.values[computation.id, hazard.writer]
             writers.add(writer)
-            for reader_id in hazard.readers:
-                reader = self.values[computation.id, reader_id]
-                if reader != writer and reader in alive and writer in alive:
-                    edge(reader, writer)
-        ready = [(node in writers, node) for node in live if not waiting[node]]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            _, node = heapq.heappop(ready)
-            order.append(node)
-            for after in follows[node]:
-                waiting[after] -= 1
-                if not waiting[after]:
-                    heapq.heappush(ready, (after in writers, after))
+            if writer in alive:
+                readers = {self.values[computation.id, reader] for reader in hazard.readers}
+                before[writer] |= (readers & alive) - {writer}
+        order = topological_order(before, lambda node: (node in writers, node))
         if len(order) != len(live):
             raise UnsupportedModuleError(
                 what=f"merging duplicates of {computation.proto.name} contradicts its in-place order",

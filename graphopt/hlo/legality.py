@@ -170,7 +170,6 @@ RULES: Final[tuple[Rule, ...]] = (
     _frozen_rule(FROZEN_ROOT, "update-target", 1, "its buffer is updated in place"),
     _frozen_rule(FROZEN_FUSED, "update-target", 0, "in memory its buffer would be updated in place"),
     _frozen_rule(FROZEN_FUSED, "out-of-place-update", 0, "in memory it would overwrite its operand"),
-    _frozen_rule(FROZEN_ROOT, "out-of-place-update", 1, "the update keeps its form"),
     _frozen_rule(FROZEN_ROOT, "control-dependency", 1, "another instruction is ordered against it"),
     Rule("in-place-order", "fuse", 1, "a consumer would read a buffer after it is overwritten",
          lambda f: _reads_too_late(f)),

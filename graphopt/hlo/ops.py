@@ -60,7 +60,7 @@ _CHEAP_ELEMENTWISE = (
 _COSTLY_ELEMENTWISE: dict[str, float] = {
     "divide": 4, "remainder": 6, "sqrt": 4, "rsqrt": 5, "exponential": 10, "exponential-minus-one": 14,
     "log": 12, "log-plus-one": 14, "tanh": 14, "logistic": 12, "sine": 20, "cosine": 20, "tan": 24,
-    "power": 30, "cbrt": 25, "atan2": 30, "erf": 16, "asin": 30, "acos": 30, "atan": 30, "asinh": 30,
+    "power": 30, "cbrt": 25, "atan2": 30, "erf": 16, "asin": 30, "acos": 30, "asinh": 30,
     "acosh": 30, "atanh": 30, "sinh": 20, "cosh": 20,
 }  # fmt: skip
 _CHEAP_TRIGONOMETRY = frozenset({"sine", "cosine", "tan"})

@@ -9,7 +9,6 @@ function grows faster than its length.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +16,7 @@ from graphopt.hlo.clusters import Clustering
 from graphopt.hlo.graph import Graph
 from graphopt.hlo.joins import Items
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.order import topological_order
 from graphopt.machine import UnitKind
 
 MIN_MEMBERS: Final = 2
@@ -109,11 +109,14 @@ def make_plan(graph: Graph, clustering: Clustering, items: Items) -> Plan:
     plan = Plan(items)
     caller = items.computation.caller
     inside_native = caller is not None and _is_native(graph, clustering, caller)
-    order = _ordered(graph, {item: items.before(item) for item in items.members})
+    order = topological_order(
+        {item: items.before(item) for item in items.members}, graph.source.position.__getitem__
+    )
     for region in _regions(graph, clustering, items, order, inside_native):
         for item in region.items:
             plan.region_of[item] = region
-    for name in _ordered(graph, _dependencies(graph, clustering, plan, order)):
+    dependencies = _dependencies(graph, clustering, plan, order)
+    for name in topological_order(dependencies, graph.source.position.__getitem__):
         found = plan.region_of.get(name)
         plan.entries.append(name if found is None else found)
     return plan
@@ -212,24 +215,3 @@ def _cut(graph: Graph, clustering: Clustering, members: list[int]) -> list[list[
         size += length
         runs[-1].append(item)
     return runs
-
-
-def _ordered(graph: Graph, before: dict[int, set[int]]) -> list[int]:
-    """Topological order, otherwise as in the incoming module."""
-    position = graph.source.position
-    waiting = {name: len(earlier) for name, earlier in before.items()}
-    follows: dict[int, list[int]] = {name: [] for name in before}
-    for name, earlier in before.items():
-        for one in earlier:
-            follows[one].append(name)
-    ready = [(position[name], name) for name, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, name = heapq.heappop(ready)
-        order.append(name)
-        for after in follows[name]:
-            waiting[after] -= 1
-            if not waiting[after]:
-                heapq.heappush(ready, (position[after], after))
-    return order

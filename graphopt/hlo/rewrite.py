@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphopt.hlo.clusters import Clustering, form_clusters
 from graphopt.hlo.decisions import Decisions
-from graphopt.hlo.emit import ModuleEmitter
+from graphopt.hlo.emit import emit
 from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.regions import Plan, Region, make_plan
@@ -44,7 +44,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     """
     graph.masks.check(decisions)
     clustering, plans = plan(graph, decisions)
-    module = ModuleEmitter(graph, clustering, plans).run()
+    module = emit(graph, clustering, plans)
     verify(module, graph.source.module)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
     return Rewrite(

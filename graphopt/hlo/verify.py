@@ -200,6 +200,14 @@ def _fusion_outputs(module: ModuleIndex) -> Iterator[Finding]:
                 yield fusion.name, "outputs with different element counts crash the compiler"
 
 
+def _fused_parameters(module: ModuleIndex) -> Iterator[Finding]:
+    for _, _, body in _fusions(module):
+        used = {operand for i in body.instructions for operand in i.operands} | {body.root}
+        for instruction in body.instructions:
+            if instruction.opcode == "parameter" and instruction.local not in used:
+                yield instruction.name, "a fused parameter without users"
+
+
 def _layouts(module: ModuleIndex) -> Iterator[Finding]:
     checked: set[bytes] = set()
     for computation in module.computations.values():
@@ -272,6 +280,7 @@ _CHECKS: Final[tuple[tuple[str, Callable[[ModuleIndex], Iterator[Finding]]], ...
     ("fused-operation", _fused_operations),
     ("fusion-shape", _fusion_shapes),
     ("fusion-outputs", _fusion_outputs),
+    ("fused-parameter", _fused_parameters),
     ("layout", _layouts),
     ("partition", _partitions),
     ("native-region", _calls),

@@ -111,11 +111,11 @@ LIBRARY_PREFERRED_ELEMENTS = 4096
 # XLA's code generators.
 
 ELEMENTWISE_OPS = _names(
-    "abs add and atan2 bitcast-convert cbrt ceil clamp compare complex convert copy cosine "
-    "count-leading-zeros divide erf exponential exponential-minus-one floor imag is-finite log "
+    "abs acos acosh add and asin asinh atan2 atanh bitcast-convert cbrt ceil clamp compare "
+    "complex convert copy cosh cosine count-leading-zeros divide erf exponential exponential-minus-one floor imag is-finite log "
     "log-plus-one logistic maximum minimum multiply negate not or popcnt power real "
     "reduce-precision remainder round-nearest-afz round-nearest-even rsqrt select shift-left "
-    "shift-right-arithmetic shift-right-logical sign sine sqrt subtract tan tanh xor"
+    "shift-right-arithmetic shift-right-logical sign sine sinh sqrt subtract tan tanh xor"
 )
 MOVEMENT_OPS = _names(
     "bitcast broadcast concatenate constant dynamic-slice dynamic-update-slice gather iota pad "

@@ -127,10 +127,14 @@ class Child:
         self._errors.seek(max(0, size - 4000))
         return self._errors.read().decode(errors="replace")
 
-    def close(self) -> None:
-        """Ends the child and whatever it started."""
+    def kill(self) -> None:
+        """Ends the child and whatever it started; safe while another thread asks it something."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Ends the child and frees its pipes; not while another thread reads from them."""
+        self.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None and not stream.closed:

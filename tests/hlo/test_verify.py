@@ -263,6 +263,16 @@ def give_outputs_two_sizes(p: Any) -> None:
         shape.dimensions[1] = 8
 
 
+def leave_a_parameter_unused(p: Any) -> None:
+    fusion = at(p, "tanh_fusion")
+    fusion.operand_ids.append(fusion.operand_ids[0])
+    (body,) = (c for c in p.computations if c.id == fusion.called_computation_ids[0])
+    number = max(i.id for i in body.instructions) + 1
+    body.instructions.add().CopyFrom(parameter(p, "tanh_fusion", 0))
+    extra = body.instructions[-1]
+    extra.name, extra.id, extra.parameter_number = "unused", number, 1
+
+
 def drop_a_layout(p: Any) -> None:
     at(p, "from").shape.layout.ClearField("minor_to_major")
 
@@ -366,6 +376,7 @@ DEFECTS: list[tuple[Callable[[Any], None], str, str]] = [
     (change_a_parameter_layout, "fusion-shape", "tanh_fusion"),
     (change_a_parameter_dtype, "fusion-shape", "tanh_fusion"),
     (give_outputs_two_sizes, "fusion-outputs", "m"),
+    (leave_a_parameter_unused, "fused-parameter", "unused"),
     (drop_a_layout, "layout", "from"),
     (repeat_a_dimension_in_a_layout, "layout", "from"),
     (break_a_layout_in_a_tuple, "layout", "init"),
