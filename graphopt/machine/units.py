@@ -112,7 +112,8 @@ LIBRARY_PREFERRED_ELEMENTS = 4096
 
 ELEMENTWISE_OPS = _names(
     "abs acos acosh add and asin asinh atan2 atanh bitcast-convert cbrt ceil clamp compare "
-    "complex convert copy cosh cosine count-leading-zeros divide erf exponential exponential-minus-one floor imag is-finite log "
+    "complex convert copy cosh cosine count-leading-zeros divide erf exponential "
+    "exponential-minus-one floor imag is-finite log "
     "log-plus-one logistic maximum minimum multiply negate not or popcnt power real "
     "reduce-precision remainder round-nearest-afz round-nearest-even rsqrt select shift-left "
     "shift-right-arithmetic shift-right-logical sign sine sinh sqrt subtract tan tanh xor"
