@@ -193,7 +193,7 @@ class _Former:
         stack = [root]
         while stack:
             for operand in self.graph.operand_lists[stack.pop()]:
-                if operand not in seen and (self.default_fuse[operand] or self._scalar(operand)):
+                if operand not in seen and self.default_fuse[operand]:
                     seen.add(operand)
                     stack.append(operand)
         return frozenset(seen)
@@ -251,13 +251,10 @@ class _Former:
         return Cluster([root], inside, external, unit)
 
     def _is_candidate(self, node: int, exempt: frozenset[int]) -> bool:
+        # XLA's choice stands: a constant that a loop can see changes how LLVM unrolls it.
         if self.graph.ops[node].name == "constant":
-            return bool(self.default_fuse[node]) or self._scalar(node)
+            return bool(self.default_fuse[node])
         return bool(self.fuse[node]) and (not self.out.in_memory[node] or node in exempt)
-
-    def _scalar(self, node: int) -> bool:
-        """Scalar constants are copied into every cluster that uses them."""
-        return self.graph.ops[node].name == "constant" and not self.graph.dim_lists[node]
 
     def _share(self, node: int, operand: int) -> float:
         """Operand elements evaluated per result element."""

@@ -52,7 +52,7 @@ def _reads(graph: Graph, clustering: Clustering, item: int) -> list[int]:
 
 
 def _needed(graph: Graph, clustering: Clustering, items: Items) -> set[int]:
-    """Items that are used; scalar constants that only clusters use are held inside those."""
+    """Items that are used; constants that only clusters use are held inside those."""
     used = {items.computation.root}
     for item in items.members:
         if graph.ops[item].name != "constant":
