@@ -65,7 +65,6 @@ class Clustering:
 
     Attributes:
         clusters: by first output, for every root that a cluster computes.
-        cluster_of: first output of the cluster that writes a node, for all outputs.
         unit: effective unit of every node: what a native loop contains is native.
         native_calls: loops and branches that were decided native themselves: functions of their own,
             also where native code around them contains them.
@@ -74,7 +73,6 @@ class Clustering:
     """
 
     clusters: dict[int, Cluster] = field(default_factory=dict)
-    cluster_of: dict[int, int] = field(default_factory=dict)
     unit: list[int] = field(default_factory=list)
     native_calls: frozenset[int] = frozenset()
     in_memory: list[bool] = field(default_factory=list)
@@ -139,7 +137,6 @@ class _Former:
                 continue
             self.budget -= len(cluster.nodes)
             self.out.clusters[node] = cluster
-            self.out.cluster_of[node] = node
 
     def _makes_cluster(self, node: int) -> bool:
         op = self.graph.ops[node]

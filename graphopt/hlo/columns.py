@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.hlo import config
-from graphopt.hlo.decisions import Decisions
+from graphopt.hlo.decisions import FIELDS, Decisions
 from graphopt.hlo.graph import Computation, Graph, InPlace, Source
 from graphopt.hlo.inplace import Value
 from graphopt.hlo.module import Role, leaves
@@ -128,11 +128,14 @@ def _default_decisions(drafts: list[Draft], machine: Machine) -> Decisions:
         else by_kind[d.kind]
         for d in drafts
     ]
-    return Decisions(
+    decisions = Decisions(
         fuse=np.array([d.fused for d in drafts], np.bool_),
         join=np.zeros(len(drafts), np.bool_),
         unit=np.array(units, np.int16),
     )
+    for field in FIELDS:  # the reference for size limits and reports: a policy edits a copy
+        getattr(decisions, field).flags.writeable = False
+    return decisions
 
 
 def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:

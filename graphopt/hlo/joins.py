@@ -162,7 +162,6 @@ class _Joiner:
             o for o in dict.fromkeys([*into.operands, *joined.operands]) if o not in inside
         ]
         into.default = False
-        clustering.cluster_of[item] = partner
         self.merged_into[item] = partner
         items.operands[partner] = (items.operands[partner] | items.operands.pop(item)) - {partner}
         items.ordered[partner] = (items.ordered[partner] | items.ordered.pop(item)) - {partner}

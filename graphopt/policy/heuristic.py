@@ -57,7 +57,7 @@ def heuristic(graph: Graph) -> Decisions | None:
     masks = graph.masks
     native = _native_loops(graph, model, decisions, masks.unit)
     _small_runs(graph, model, decisions, masks.unit, native)
-    _keep_in_memory(graph, decisions, masks.fuse, native)
+    _keep_in_memory(graph, decisions, masks.fuse)
     _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
     _one_pass_outputs(graph, decisions, masks.join, native)
     return None if decisions.same_as(graph.default) else decisions
@@ -140,9 +140,7 @@ def _cluster_work(graph: Graph, model: CostModel, root: int) -> float:
     return total
 
 
-def _keep_in_memory(
-    graph: Graph, decisions: Decisions, allowed: np.ndarray, native: set[int]
-) -> None:
+def _keep_in_memory(graph: Graph, decisions: Decisions, allowed: np.ndarray) -> None:
     """Writes values to memory whose recomputation costs more than a trip through memory.
 
     Goes from results to inputs. `uses` counts evaluations of each value per index expression:
