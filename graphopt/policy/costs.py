@@ -13,7 +13,6 @@ from graphopt.hlo import Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
-from graphopt.machine import UnitKind
 
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
@@ -171,8 +170,3 @@ def dot_flops(graph: Graph, node: int) -> float:
     for dimension in numbers.lhs_contracting_dimensions:
         flops *= dims[dimension]
     return flops
-
-
-def uses_unit(graph: Graph, node: int, kind: UnitKind) -> bool:
-    """True if XLA computes the node on a unit of this kind."""
-    return graph.units[graph.default.unit[node]].kind is kind
