@@ -1,13 +1,14 @@
 """HLO modules as graphs: build, decide, rewrite, verify."""
 
 from graphopt.hlo.build import build_graph
-from graphopt.hlo.decisions import Decisions, Masks
+from graphopt.hlo.decisions import DecisionBatch, Decisions, Masks
 from graphopt.hlo.graph import Computation, Graph
 from graphopt.hlo.rewrite import Rewrite, rewrite
 from graphopt.hlo.verify import verify
 
 __all__ = [
     "Computation",
+    "DecisionBatch",
     "Decisions",
     "Graph",
     "Masks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -65,6 +66,49 @@ class Decisions:
     def same_as(self, other: Decisions) -> bool:
         """True if all vectors are equal."""
         return all(np.array_equal(getattr(self, f), getattr(other, f)) for f in FIELDS)
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionBatch:
+    """B decision vectors of one graph, stacked: what a batched scorer takes.
+
+    Attributes:
+        fields: field name -> array [B, N] with the dtype of that field in `Decisions`.
+    """
+
+    fields: dict[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        """Checks that all fields are there and of one shape.
+
+        Raises:
+            DecisionError: a field is missing, unknown, or has another shape.
+        """
+        if set(self.fields) != set(FIELDS):
+            raise _error("decisions", f"fields {sorted(self.fields)} instead of {sorted(FIELDS)}")
+        shape = self.fields["fuse"].shape
+        for name, value in self.fields.items():
+            if value.ndim != 2 or value.shape != shape:
+                raise _error(name, f"{name} has shape {value.shape}, fuse has {shape}")
+
+    @classmethod
+    def stack(cls, decisions: Sequence[Decisions]) -> DecisionBatch:
+        """Stacks decision vectors of one graph; at least one.
+
+        Raises:
+            DecisionError: none given, or lengths differ.
+        """
+        if not decisions or len({len(d) for d in decisions}) != 1:
+            raise _error("decisions", "a batch needs decision vectors of one length, at least one")
+        return cls({f: np.stack([getattr(d, f) for d in decisions]) for f in FIELDS})
+
+    def __len__(self) -> int:
+        """Number of decision vectors B."""
+        return len(self.fields["fuse"])
+
+    def __getitem__(self, index: int) -> Decisions:
+        """One decision vector; its arrays are views."""
+        return Decisions(**{name: value[index] for name, value in self.fields.items()})
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,17 @@
-"""Compiling, running, timing and comparing programs under explicit rewrites."""
+"""Compiling, running, timing, comparing and scoring programs under explicit rewrites."""
 
 from graphopt.measure.compiling import Compiled, compile_with
 from graphopt.measure.numeric import Difference, compare_outputs
+from graphopt.measure.scoring import Scorer, Scores
 from graphopt.measure.timing import Comparison, compare
 
-__all__ = ["Comparison", "Compiled", "Difference", "compare", "compare_outputs", "compile_with"]
+__all__ = [
+    "Comparison",
+    "Compiled",
+    "Difference",
+    "Scorer",
+    "Scores",
+    "compare",
+    "compare_outputs",
+    "compile_with",
+]
