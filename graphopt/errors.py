@@ -107,3 +107,11 @@ class WorkloadError(GraphOptError):
 
 class ConfigError(GraphOptError):
     """Raised when a setting has a value that graphopt cannot use."""
+
+
+class StoreError(GraphOptError):
+    """Raised when the store or a file of winners cannot be read, written or trusted."""
+
+
+class MeasureError(GraphOptError):
+    """Raised when a module cannot be compiled, run or timed apart from its program."""

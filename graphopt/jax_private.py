@@ -249,6 +249,21 @@ def persistent_cache_enabled() -> bool:
     return bool(config.jax_enable_compilation_cache and config.jax_compilation_cache_dir)
 
 
+def kept_arguments(compiled: Any) -> tuple[list[Any], list[int]] | None:
+    """Which flat arguments of a ``jax.stages.Compiled`` its module takes as parameters.
+
+    Returns:
+        (constants that jax passes before the arguments, indices into constants + flat arguments in
+        parameter order); None when the names have moved.
+    """
+    executable = getattr(compiled, "_executable", None)
+    indices = getattr(executable, "_kept_var_idx", None)
+    constants = getattr(getattr(compiled, "_params", None), "const_args", None)
+    if indices is None or constants is None:
+        return None
+    return list(constants), sorted(indices)
+
+
 def is_compiler_frame(frame: FrameType) -> bool:
     """Return whether a Python frame belongs to jax's compiler; False for all when it has moved."""
     return frame.f_globals.get("__name__") == _COMPILER

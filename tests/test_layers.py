@@ -23,6 +23,7 @@ LAYERS = (
     "xla_hook",
     "machine",
     "hlo",
+    "store",
     "measure",
     "corpus",
     "env",

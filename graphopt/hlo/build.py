@@ -72,19 +72,22 @@ _OPAQUE_CONSUMERS: Final = frozenset(
 """Top-level opcodes whose operands keep a buffer of their own (never merged with an equal value)."""
 
 
-def build_graph(data: bytes, machine: Machine | None = None) -> Graph:
+def build_graph(
+    data: bytes, machine: Machine | None = None, *, allow_donation: bool = False
+) -> Graph:
     """The graph of a serialised HLO module as the CPU hook receives it.
 
     Args:
         data: ``HloModuleProto`` bytes at the end of XLA:CPU's HLO passes.
         machine: whose execution units to decide over; this machine by default.
+        allow_donation: take modules with donated inputs, whose donation a rewrite loses.
 
     Raises:
         ModuleFormatError: the bytes are no module.
         UnsupportedModuleError: a module that graphopt leaves alone; `rule` says why.
     """
     module = parse(data)
-    check_supported(module)
+    check_supported(module, allow_donation=allow_donation)
     return build_from_module(module, machine or probe())
 
 

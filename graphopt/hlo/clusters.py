@@ -50,6 +50,7 @@ class Cluster:
         operands: nodes in memory that it reads, in order of first use; no constants held inside.
         unit: index into `Graph.units`.
         default: True if XLA made exactly this cluster for this unit.
+        work: operations per execution (in units of `Op.cost`), recomputation included.
     """
 
     outputs: list[int]
@@ -57,6 +58,7 @@ class Cluster:
     operands: list[int]
     unit: int
     default: bool = False
+    work: float = 0.0
 
 
 @dataclass
@@ -207,6 +209,7 @@ class _Former:
         heap = [-root]
         inside: list[int] = []
         external: list[int] = []
+        work = 0.0
         default_library = library and unit == self.default_unit[root] and bool(exempt)
         while heap:
             node = -heapq.heappop(heap)
@@ -229,6 +232,7 @@ class _Former:
             tokens = uses[node]
             elementwise = ops[node].kind is OpKind.ELEMENTWISE
             here = sum(tokens.values())
+            work += ops[node].cost * (elements[node] if library else here)
             code = sum(copies[token] for token in tokens)
             for slot, operand in enumerate(operand_lists[node]):
                 known = uses.get(operand)
@@ -245,7 +249,7 @@ class _Former:
                 known[token] = known.get(token, 0.0) + here * self._share(node, operand)
                 copies[token] = code
         inside.reverse()
-        return Cluster([root], inside, external, unit)
+        return Cluster([root], inside, external, unit, work=work)
 
     def _is_candidate(self, node: int, exempt: frozenset[int]) -> bool:
         # XLA's choice stands: a constant that a loop can see changes how LLVM unrolls it.

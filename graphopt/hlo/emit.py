@@ -12,14 +12,14 @@ from graphopt.hlo.regions import Plan, Region
 from graphopt.hlo.schema import HloComputationProto
 
 
-def emit(graph: Graph, clustering: Clustering, plans: list[Plan]) -> Any:
-    """The rewritten ``HloModuleProto``."""
+def emit(graph: Graph, clustering: Clustering, plans: list[Plan]) -> tuple[Any, dict[str, int]]:
+    """The rewritten ``HloModuleProto``, and which item each of its entries' instructions executes."""
     module = ModuleWriter(graph, clustering)
     module.add_kept_computations()
     for plan in plans:
         proto = ComputationWriter(module, plan).run()
         module.module.computations.add().CopyFrom(proto)
-    return module.module
+    return module.module, module.entry_names
 
 
 class ComputationWriter:
@@ -58,6 +58,7 @@ class ComputationWriter:
     def _add_control(self, instruction: Any, items: list[int], name: int) -> None:
         """Control dependencies of an instruction that stands for `items`."""
         self.last[name] = instruction.id
+        self.module.entry_names[instruction.name] = name
         inside = set(items)
         before: set[int] = set()
         for item in items:

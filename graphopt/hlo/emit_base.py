@@ -27,6 +27,8 @@ class ModuleWriter:
         self._next_id = max(source.computations) + 1
         self._names: set[str] = set()
         self._serial = 0
+        self.entry_names: dict[str, int] = {}
+        """Instruction name -> item, or first item of the native region, that it executes."""
 
     def add_kept_computations(self) -> None:
         """Applied functions and opaque fusion bodies, unchanged."""

@@ -59,4 +59,5 @@ def fingerprint(graph: Graph) -> str:
     for values in (graph.default.fuse, graph.default.join, graph.default.unit):
         digest.update(values.tobytes())
     digest.update(repr([unit.name for unit in graph.units]).encode())
+    digest.update(bytes(source.module.proto.input_output_alias))
     return digest.hexdigest()

@@ -228,7 +228,9 @@ def _mark_callees(module: ModuleIndex, computation: ComputationIndex) -> None:
             callee.caller = (instruction.local, computation.id)
 
 
-def check_supported(module: ModuleIndex, max_instructions: int = 200_000) -> None:
+def check_supported(
+    module: ModuleIndex, max_instructions: int = 200_000, *, allow_donation: bool = False
+) -> None:
     """Refuses modules that graphopt leaves alone.
 
     Raises:
@@ -238,7 +240,11 @@ def check_supported(module: ModuleIndex, max_instructions: int = 200_000) -> Non
     proto = module.proto
     rules: tuple[tuple[str, bool, str], ...] = (
         ("scheduled", bool(proto.schedule), "the module already has a schedule"),
-        ("donation", has_donation(module), "a rewritten module would lose its donated buffers"),
+        (
+            "donation",
+            has_donation(module) and not allow_donation,
+            "a rewritten module would lose its donated buffers",
+        ),
         ("multi-device", _replicas(proto) > 1, "the module is for several devices"),
         ("dynamic-shape", bool(proto.is_dynamic), "the module has dynamic shapes"),
         (

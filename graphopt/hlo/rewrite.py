@@ -23,12 +23,15 @@ class Rewrite:
         clusters: number of clusters (fusions).
         regions: number of native regions.
         overrides: rule name -> number of decisions that interactions settled under it.
+        items: instruction name -> node of the cluster's first output, of the plain instruction, or of the
+            first item of the native region that it executes: joins profiles with the plan.
     """
 
     data: bytes
     clusters: int
     regions: int
     overrides: dict[str, int] = field(default_factory=dict)
+    items: dict[str, int] = field(default_factory=dict, repr=False)
 
 
 def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
@@ -44,7 +47,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     """
     graph.masks.check(decisions)
     clustering, plans = plan(graph, decisions)
-    module = emit(graph, clustering, plans)
+    module, items = emit(graph, clustering, plans)
     verify(module, graph.source.module)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
     return Rewrite(
@@ -52,6 +55,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
         clusters=len(clustering.clusters),
         regions=regions,
         overrides=dict(Counter(rule for _, rule in clustering.overrides)),
+        items=items,
     )
 
 

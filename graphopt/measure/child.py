@@ -79,6 +79,14 @@ class Child:
             raise self._died(deadline) from None
         return self._read_line(deadline, timeout_s)
 
+    def greeting(self, timeout_s: float) -> str:
+        """Waits for the line that a child writes before the first request.
+
+        Raises:
+            ChildFailure: the child died or was too slow; it is gone then.
+        """
+        return self._read_line(time.monotonic() + timeout_s, timeout_s)
+
     def _read_line(self, deadline: float, timeout_s: float) -> str:
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:

@@ -63,12 +63,17 @@ def is_prng_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
+def tolerance_name(dtype: np.dtype[Any]) -> str:
+    """Row of `TOLERANCE` for a dtype; its own name where there is none."""
+    return "float8" if dtype.name.startswith("float8") else str(dtype.name)
+
+
 def _compare_leaf(
     a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], slack: float
 ) -> tuple[float, bool]:
     if a.shape != b.shape or a.dtype != b.dtype:
         return np.inf, False
-    name = "float8" if a.dtype.name.startswith("float8") else a.dtype.name
+    name = tolerance_name(a.dtype)
     if name not in TOLERANCE:
         return (0.0, True) if np.array_equal(a, b) else (np.inf, False)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64

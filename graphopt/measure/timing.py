@@ -49,6 +49,7 @@ def compare(
     budget_s: float = 2.0,
     min_pairs: int = 9,
     max_pairs: int = 101,
+    stop_when_clear: bool = False,
     seed: int = 0,
 ) -> Comparison:
     """Times two callables in turn, A B B A, until the budget is spent.
@@ -59,6 +60,8 @@ def compare(
         budget_s: seconds to spend, warm-up not counted; `min_pairs` are always taken.
         min_pairs: fewest pairs.
         max_pairs: most pairs.
+        stop_when_clear: end before the budget once the sign test is beyond doubt; looked at a few times
+            only, at a level that keeps the chance of a false answer under 1 % over all looks.
         seed: of the bootstrap.
     """
     repeats = max(_repeats(baseline), _repeats(candidate))
@@ -75,10 +78,22 @@ def compare(
                 first = _sample(baseline, repeats)
                 second = _sample(candidate, repeats)
             times.append((first, second))
+            if stop_when_clear and len(times) in _LOOKS and _is_clear(times):
+                break
     finally:
         if collecting:
             gc.enable()
     return summarise(np.asarray(times), seed)
+
+
+_LOOKS: Final = frozenset({9, 13, 19, 27, 39, 57, 81})
+_SURE: Final = {9: 9, 13: 13, 19: 17, 27: 23, 39: 31, 57: 42, 81: 56}
+"""Pairs that must agree, of so many, before the sign test is clear (two-sided level 0.1-0.4 % a look)."""
+
+
+def _is_clear(times: list[tuple[float, float]]) -> bool:
+    faster = sum(first > second for first, second in times)
+    return max(faster, len(times) - faster) >= _SURE[len(times)]
 
 
 def summarise(times: np.ndarray[Any, Any], seed: int = 0) -> Comparison:

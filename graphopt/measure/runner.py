@@ -1,0 +1,254 @@
+"""Measures variants of a module in a child process that may abort, hang or run out of memory."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+
+from graphopt.errors import MeasureError
+from graphopt.hlo import Decisions, Graph, build_graph
+from graphopt.measure.child import Child, ChildFailure
+from graphopt.measure.inputs import save_inputs
+from graphopt.store import Store, decisions_digest, encode_decisions
+from graphopt.store.kernels import Kernel, put_kernels
+from graphopt.store.winners import put_evaluation, put_quarantine, quarantined
+
+START_TIMEOUT_S: Final = 300.0
+"""Longest start of a worker: imports, XLA's own compile, one run."""
+
+_LASTING: Final = frozenset({"abort", "hang", "exit", "wrong result", "memory"})
+"""Failures that quarantine a decision vector."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One variant against another.
+
+    Attributes:
+        status: ``ok``, or why there is no time.
+        detail: the reason in full.
+        ratio: median of paired ratios rival / variant; above 1 the variant is faster.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        rival_s: median seconds of what it was measured against.
+        seconds: median seconds of the variant.
+        pairs: interleaved pairs.
+        compile_s: seconds of XLA's compile of the variant.
+        default_compile_s: the same of XLA's default.
+        error: largest relative difference from the default's results.
+        clusters: clusters of the variant.
+        regions: native regions of the variant.
+    """
+
+    status: str
+    detail: str = ""
+    ratio: float = float("nan")
+    low: float = float("nan")
+    high: float = float("nan")
+    rival_s: float = float("nan")
+    seconds: float = float("nan")
+    pairs: int = 0
+    compile_s: float = float("nan")
+    default_compile_s: float = float("nan")
+    error: float = float("nan")
+    clusters: int = 0
+    regions: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """True if there are times."""
+        return self.status == "ok"
+
+
+class Runner:
+    """A worker process for one module, started anew after it died.
+
+    Every result goes to the store at once. Decisions that killed or hung a worker, or gave a wrong result,
+    are quarantined there and refused without another try.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        inputs: Sequence[np.ndarray[Any, Any]] | None,
+        store: Store | None = None,
+        *,
+        timeout_s: float = 60.0,
+        memory_gb: float = 12.0,
+        worker: Sequence[str] = ("-m", "graphopt.measure.worker"),
+    ) -> None:
+        """Writes module and inputs where the worker finds them; starts nothing yet.
+
+        Args:
+            data: the default module, as the hook received it.
+            inputs: one array per parameter; None for made-up ones.
+            store: where results go; None keeps none.
+            timeout_s: a variant that takes longer to compile, run and time hangs.
+            memory_gb: address space of the worker.
+            worker: command line of the worker, for tests of failures.
+        """
+        self.graph: Graph = build_graph(data, allow_donation=True)
+        self.store = store
+        self.timeout_s = timeout_s
+        self.restarts = 0
+        self._folder = tempfile.TemporaryDirectory(prefix="graphopt-measure-")
+        module = Path(self._folder.name, "module.pb")
+        module.write_bytes(data)
+        self._arguments = [*worker, str(module), "-", f"{memory_gb:g}"]
+        if inputs is not None:
+            path = Path(self._folder.name, "inputs.npz")
+            save_inputs(path, inputs)
+            self._arguments[-2] = str(path)
+        self._child: Child | None = None
+        self._refused: dict[str, str] = (
+            quarantined(store, self.graph.fingerprint) if store is not None else {}
+        )
+
+    def start(self) -> None:
+        """Starts the worker if there is none.
+
+        Raises:
+            MeasureError: the module cannot be measured: its default fails in the worker.
+        """
+        if self._child is not None:
+            return
+        child = Child(self._arguments, f"worker for {self.graph.name}")
+        try:
+            answer = json.loads(child.greeting(START_TIMEOUT_S))
+        except ChildFailure as failure:
+            raise _cannot(self.graph.name, f"{failure.what}: {failure.detail[-300:]}") from failure
+        except BaseException:
+            child.close()
+            raise
+        if answer["status"] != "ok":
+            child.close()
+            raise _cannot(self.graph.name, answer["detail"])
+        self._child = child
+
+    def measure(
+        self,
+        decisions: Decisions,
+        *,
+        against: Decisions | None = None,
+        options: dict[str, str] | None = None,
+        budget_s: float = 0.5,
+        method: str = "",
+    ) -> Measurement:
+        """Compiles, checks and times a variant in turn with another (default: XLA's own)."""
+        encoded = encode_decisions(self.graph, decisions)
+        refused = self._refused.get(decisions_digest(encoded))
+        if refused is not None:
+            return Measurement("quarantined", refused)
+        rival = "{}" if against is None else encode_decisions(self.graph, against)
+        answer = self._ask(
+            {
+                "op": "measure",
+                "decisions": encoded,
+                "against": rival,
+                "options": options or {},
+                "budget_s": budget_s,
+            }
+        )
+        result = _measurement(answer)
+        if not options:
+            self._record(encoded, rival, result, method)
+        return result
+
+    def profile(self, decisions: Decisions, runs: int = 5) -> list[tuple[Kernel, int, float]]:
+        """Kernels of a variant in place: (kernel, first item, executions per run); stored in the bank.
+
+        Empty if the variant fails.
+        """
+        encoded = encode_decisions(self.graph, decisions)
+        if decisions_digest(encoded) in self._refused:
+            return []
+        answer = self._ask({"op": "profile", "decisions": encoded, "runs": runs})
+        if answer["status"] != "ok":
+            return []
+        found = [
+            (Kernel(key, ns, runs, tuple(features)), int(item), float(executions))
+            for key, ns, executions, item, features in answer["kernels"]
+        ]
+        if self.store is not None:
+            put_kernels(self.store, [kernel for kernel, _, _ in found])
+        return found
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.start()
+        assert self._child is not None
+        try:
+            answer: dict[str, Any] = json.loads(
+                self._child.ask(json.dumps(request), self.timeout_s)
+            )
+            return answer
+        except ChildFailure as failure:
+            self._child = None
+            self.restarts += 1
+            kind = "memory" if _is_memory(failure) else failure.kind
+            return {"status": kind, "detail": f"{failure.what} {failure.detail[-300:]}".strip()}
+        except BaseException:
+            self.close_worker()
+            raise
+
+    def _record(self, encoded: str, rival: str, result: Measurement, method: str) -> None:
+        if result.status in _LASTING:
+            self._refused[decisions_digest(encoded)] = result.status
+        if self.store is None:
+            return
+        fingerprint = self.graph.fingerprint
+        if result.status in _LASTING:
+            put_quarantine(self.store, fingerprint, encoded, f"{result.status}: {result.detail}")
+        if not result.ok or rival == "{}":
+            ratio = result.ratio if result.ok else None
+            put_evaluation(self.store, fingerprint, encoded, ratio, result.status, method)
+
+    def close_worker(self) -> None:
+        """Ends the worker; the next request starts another."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+    def close(self) -> None:
+        """Ends the worker and removes its files."""
+        self.close_worker()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Runner:
+        """The runner itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends the worker."""
+        self.close()
+
+
+def _measurement(answer: dict[str, Any]) -> Measurement:
+    if answer["status"] != "ok":
+        return Measurement(answer["status"], answer.get("detail", ""))
+    values = {k: v for k, v in answer.items() if k not in ("baseline_s", "candidate_s")}
+    return Measurement(**values, rival_s=answer["baseline_s"], seconds=answer["candidate_s"])
+
+
+def _is_memory(failure: ChildFailure) -> bool:
+    words = ("bad_alloc", "Cannot allocate memory", "out of memory", "OOM")
+    return any(word in failure.detail for word in words) or "SIGKILL" in failure.what
+
+
+def _cannot(name: str, why: str) -> MeasureError:
+    return MeasureError(
+        what=f"the module cannot be measured apart from its program: {why}",
+        where=name,
+        fix="Its host callbacks, tokens or types have no place in a measuring process.",
+    )

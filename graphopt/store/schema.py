@@ -1,0 +1,80 @@
+"""Tables of the store. A change of any of them raises `VERSION` and adds a migration."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 1
+"""``PRAGMA user_version`` of a store that this code writes."""
+
+APPLICATION_ID: Final = 0x47724F70
+"""``PRAGMA application_id``: tells our files from other SQLite files."""
+
+CREATE: Final = """
+CREATE TABLE environments (
+  id INTEGER PRIMARY KEY,
+  machine TEXT NOT NULL,        -- machine_key()
+  jaxlib TEXT NOT NULL,         -- version
+  options TEXT NOT NULL,        -- XLA flags that change generated code, sorted, one string
+  UNIQUE (machine, jaxlib, options)
+);
+CREATE TABLE kernels (
+  key TEXT NOT NULL,            -- digest of the canonical cluster body and its unit
+  environment INTEGER NOT NULL REFERENCES environments (id),
+  ns REAL NOT NULL,             -- median nanoseconds of one execution
+  samples INTEGER NOT NULL,     -- measurements behind it
+  features TEXT NOT NULL,       -- JSON list, see graphopt.measure.features
+  seen REAL NOT NULL,           -- Unix time of the last measurement
+  PRIMARY KEY (key, environment)
+) WITHOUT ROWID;
+CREATE TABLE winners (
+  fingerprint TEXT NOT NULL,    -- Graph.fingerprint of the default module
+  environment INTEGER NOT NULL REFERENCES environments (id),
+  decisions TEXT NOT NULL,      -- JSON, see graphopt.store.encoding; "{}" keeps XLA's default
+  program TEXT NOT NULL,        -- what was tuned, for people
+  nodes INTEGER NOT NULL,
+  default_s REAL NOT NULL,      -- median seconds of XLA's default
+  tuned_s REAL NOT NULL,        -- median seconds of the winner, in turn with the default
+  speedup REAL NOT NULL,        -- median of paired ratios, with its 95 % interval
+  low REAL NOT NULL,
+  high REAL NOT NULL,
+  evaluations INTEGER NOT NULL, -- candidates measured to find it
+  verified INTEGER NOT NULL,    -- 1: results compared with the default's on this machine
+  origin TEXT NOT NULL,         -- "tuned here" or "imported"
+  seen REAL NOT NULL,
+  PRIMARY KEY (fingerprint, environment)
+) WITHOUT ROWID;
+CREATE TABLE quarantine (
+  fingerprint TEXT NOT NULL,
+  environment INTEGER NOT NULL REFERENCES environments (id),
+  digest TEXT NOT NULL,         -- decisions_digest()
+  decisions TEXT NOT NULL,
+  reason TEXT NOT NULL,         -- "abort: SIGSEGV", "wrong result", "hang", "memory" ...
+  seen REAL NOT NULL,
+  PRIMARY KEY (fingerprint, environment, digest)
+) WITHOUT ROWID;
+CREATE TABLE evaluations (
+  fingerprint TEXT NOT NULL,
+  environment INTEGER NOT NULL REFERENCES environments (id),
+  digest TEXT NOT NULL,
+  decisions TEXT NOT NULL,
+  ratio REAL,                   -- default time / candidate time; NULL where it failed
+  status TEXT NOT NULL,         -- "ok" or why it failed
+  method TEXT NOT NULL,         -- what proposed it
+  seen REAL NOT NULL,
+  PRIMARY KEY (fingerprint, environment, digest)
+) WITHOUT ROWID;
+CREATE TABLE compile_options (
+  program TEXT NOT NULL,        -- digest of the lowered program
+  environment INTEGER NOT NULL REFERENCES environments (id),
+  options TEXT NOT NULL,        -- JSON object of XLA options; "{}" keeps the defaults
+  speedup REAL NOT NULL,
+  low REAL NOT NULL,
+  high REAL NOT NULL,
+  seen REAL NOT NULL,
+  PRIMARY KEY (program, environment)
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS: Final[dict[int, str]] = {}
+"""Version -> statements that lead to the next one."""

@@ -1,0 +1,220 @@
+"""Winners, quarantine and the log of evaluations."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import astuple, dataclass, fields
+from typing import Final
+
+from graphopt.errors import StoreError
+from graphopt.store.database import Store
+from graphopt.store.encoding import decisions_digest
+
+KEPT = "{}"
+"""Encoded decisions of a winner that is XLA's default."""
+
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool, int),
+}
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best known decisions of one module on one machine.
+
+    Attributes:
+        fingerprint: of the default module's graph.
+        decisions: encoded; `KEPT` where nothing beat XLA's default.
+        program: what was tuned.
+        nodes: nodes of the graph.
+        default_s: median seconds of XLA's default.
+        tuned_s: median seconds of the winner.
+        speedup: median of the paired ratios default / winner.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        evaluations: candidates measured to find it.
+        verified: its results were compared with the default's on this machine.
+        origin: ``tuned here`` or ``imported``.
+        seen: Unix time.
+    """
+
+    fingerprint: str
+    decisions: str
+    program: str
+    nodes: int
+    default_s: float
+    tuned_s: float
+    speedup: float
+    low: float
+    high: float
+    evaluations: int
+    verified: bool
+    origin: str
+    seen: float
+
+    def __post_init__(self) -> None:
+        """Checks what an imported file could get wrong.
+
+        Raises:
+            StoreError: a field has another type, a time or ratio is not positive.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, _KINDS[str(field.type)]):
+                raise _bad(f"{field.name} is {value!r}, not of type {field.type}")
+        numbers = (self.default_s, self.tuned_s, self.speedup, self.low, self.high)
+        if not all(math.isfinite(x) and x > 0 for x in numbers):
+            raise _bad("a time or ratio is not a positive number")
+
+    @property
+    def changes(self) -> bool:
+        """True if it differs from XLA's default."""
+        return self.decisions != KEPT
+
+
+_COLUMNS = ", ".join(f.name for f in fields(Winner))
+
+
+def put_winner(store: Store, winner: Winner) -> None:
+    """Stores a winner; replaces the one of the same module and environment."""
+    marks = ", ".join("?" for _ in fields(Winner))
+    with store.transaction() as connection:
+        connection.execute(
+            f"INSERT OR REPLACE INTO winners ({_COLUMNS}, environment) VALUES ({marks}, ?)",
+            (*astuple(winner), _environment(store)),
+        )
+
+
+def get_winner(store: Store, fingerprint: str) -> Winner | None:
+    """The winner of a module in this environment."""
+    rows = store.rows(
+        f"SELECT {_COLUMNS} FROM winners WHERE fingerprint=? AND environment=?",
+        (fingerprint, _environment(store)),
+    )
+    return _winner(rows[0]) if rows else None
+
+
+def all_winners(store: Store) -> list[Winner]:
+    """Winners of this environment, newest first."""
+    rows = store.rows(
+        f"SELECT {_COLUMNS} FROM winners WHERE environment=? ORDER BY seen DESC",
+        (_environment(store),),
+    )
+    return [_winner(row) for row in rows]
+
+
+def remove_winner(store: Store, fingerprint: str) -> None:
+    """Forgets a winner."""
+    with store.transaction() as connection:
+        connection.execute(
+            "DELETE FROM winners WHERE fingerprint=? AND environment=?",
+            (fingerprint, _environment(store)),
+        )
+
+
+def mark_verified(store: Store, fingerprint: str) -> None:
+    """Notes that a winner's results equal the default's on this machine."""
+    with store.transaction() as connection:
+        connection.execute(
+            "UPDATE winners SET verified=1 WHERE fingerprint=? AND environment=?",
+            (fingerprint, _environment(store)),
+        )
+
+
+def put_quarantine(store: Store, fingerprint: str, decisions: str, reason: str) -> None:
+    """Never try these decisions on this module again."""
+    with store.transaction() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                fingerprint,
+                _environment(store),
+                decisions_digest(decisions),
+                decisions,
+                reason,
+                time.time(),
+            ),
+        )
+
+
+def quarantined(store: Store, fingerprint: str) -> dict[str, str]:
+    """Digest of decisions -> why they are never tried again."""
+    rows = store.rows(
+        "SELECT digest, reason FROM quarantine WHERE fingerprint=? AND environment=?",
+        (fingerprint, _environment(store)),
+    )
+    return {str(digest): str(reason) for digest, reason in rows}
+
+
+def put_evaluation(
+    store: Store, fingerprint: str, decisions: str, ratio: float | None, status: str, method: str
+) -> None:
+    """Logs one measured candidate."""
+    with store.transaction() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                fingerprint,
+                _environment(store),
+                decisions_digest(decisions),
+                decisions,
+                ratio,
+                status,
+                method,
+                time.time(),
+            ),
+        )
+
+
+def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
+    """(decisions, ratio) of every candidate that worked, best first."""
+    rows = store.rows(
+        "SELECT decisions, ratio FROM evaluations WHERE fingerprint=? AND environment=? "
+        "AND status='ok' ORDER BY ratio DESC",
+        (fingerprint, _environment(store)),
+    )
+    return [(str(decisions), float(ratio)) for decisions, ratio in rows]
+
+
+def put_options(
+    store: Store, program: str, options: dict[str, str], ratio: tuple[float, float, float]
+) -> None:
+    """Stores the best compile options of a lowered program; `ratio` is speed-up, low, high."""
+    with store.transaction() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO compile_options VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (program, _environment(store), json.dumps(options), *ratio, time.time()),
+        )
+
+
+def get_options(store: Store, program: str) -> dict[str, str]:
+    """Compile options of a lowered program; empty where none are better than the defaults."""
+    rows = store.rows(
+        "SELECT options FROM compile_options WHERE program=? AND environment=?",
+        (program, _environment(store)),
+    )
+    return {str(k): str(v) for k, v in json.loads(rows[0][0]).items()} if rows else {}
+
+
+def _environment(store: Store) -> int:
+    return store.environment_id()
+
+
+def _winner(row: tuple[object, ...]) -> Winner:
+    values = dict(zip((f.name for f in fields(Winner)), row, strict=True))
+    values["verified"] = bool(values["verified"])
+    return Winner(**values)  # type: ignore[arg-type]
+
+
+def _bad(what: str) -> StoreError:
+    return StoreError(
+        what=f"a winner cannot be used: {what}",
+        where="winner",
+        fix="Tune the program again, or correct the file it came from.",
+    )
