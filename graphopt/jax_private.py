@@ -264,6 +264,16 @@ def kept_arguments(compiled: Any) -> tuple[list[Any], list[int]] | None:
     return list(constants), sorted(indices)
 
 
+def static_positions(jitted: Any, count: int) -> tuple[int, ...]:
+    """Positions of the static arguments of a jitted function called with `count` arguments.
+
+    Empty when there are none, or when the names have moved.
+    """
+    info = getattr(jitted, "_jit_info", None)
+    found = getattr(info, "static_argnums", None) or ()
+    return tuple(sorted(i % count if i < 0 else i for i in found))
+
+
 def is_compiler_frame(frame: FrameType) -> bool:
     """Return whether a Python frame belongs to jax's compiler; False for all when it has moved."""
     return frame.f_globals.get("__name__") == _COMPILER

@@ -1,6 +1,6 @@
 """Compiling, running, timing, comparing and scoring programs under explicit rewrites."""
 
-from graphopt.measure.compiling import Compiled, compile_with
+from graphopt.measure.compiling import Compiled, compile_lowered, compile_with
 from graphopt.measure.numeric import Difference, compare_outputs
 from graphopt.measure.scoring import Scorer, Scores
 from graphopt.measure.timing import Comparison, compare
@@ -13,5 +13,6 @@ __all__ = [
     "Scores",
     "compare",
     "compare_outputs",
+    "compile_lowered",
     "compile_with",
 ]

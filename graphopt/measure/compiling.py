@@ -46,9 +46,8 @@ def compile_with(
 ) -> Compiled:
     """Compiles ``fn(*args)`` anew, passing its module through `transform`.
 
-    An exception of the transform is raised here, after XLA has compiled its default; it never
-    travels through XLA. The module has a name of its own, so that what other threads compile meanwhile
-    is not touched, an installed plugin does not touch this one, and the persistent cache is bypassed.
+    The module has a name of its own, so that what other threads compile meanwhile is not touched.
+    See `compile_lowered` for the rest.
     """
     name = f"graphopt_measured_{uuid.uuid4().hex}"
 
@@ -56,7 +55,28 @@ def compile_with(
         return fn(*arguments)
 
     wrapped.__name__ = wrapped.__qualname__ = name
-    lowered = jax.jit(wrapped).lower(*args)
+    return compile_lowered(lambda: jax.jit(wrapped).lower(*args), args, transform)
+
+
+def compile_lowered(
+    lower: Callable[[], Any],
+    args: tuple[Any, ...],
+    transform: Transform | None = None,
+    options: dict[str, str] | None = None,
+) -> Compiled:
+    """Compiles what `lower` returns (a fresh ``jax.stages.Lowered``), its module through `transform`.
+
+    An exception of the transform is raised here, after XLA has compiled its default; it never
+    travels through XLA. An installed plugin does not touch the module, and the persistent cache is
+    bypassed.
+
+    Args:
+        lower: returns a new ``Lowered`` at every call.
+        args: what the executable will be called with (no static arguments).
+        transform: see `Transform`; None keeps XLA's default.
+        options: XLA compile options.
+    """
+    lowered = lower()
     modules: list[bytes] = []
     errors: list[Exception] = []
     spent = 0.0
@@ -75,14 +95,19 @@ def compile_with(
         finally:
             spent += time.perf_counter() - start
 
-    subscription = xla_hook.subscribe(handler, module_name=f"jit_{name}")
+    subscription = xla_hook.subscribe(handler, module_name=lowered_name(lowered))
     try:
-        with jax_private.private_cache_entries(name):
+        with jax_private.private_cache_entries(uuid.uuid4().hex):
             start = time.perf_counter()
-            executable = lowered.compile()
+            executable = lowered.compile(compiler_options=dict(options) if options else None)
             elapsed = time.perf_counter() - start
     finally:
         subscription.close()
     if errors:
         raise errors[0]
     return Compiled(executable, args, elapsed, spent, modules)
+
+
+def lowered_name(lowered: Any) -> str:
+    """Name that the module of a ``Lowered`` will have in XLA."""
+    return str(lowered.compiler_ir().operation.attributes["sym_name"].value)

@@ -55,7 +55,8 @@ def compare(
     """Times two callables in turn, A B B A, until the budget is spent.
 
     Args:
-        baseline: runs once and waits for its result.
+        baseline: runs once and waits for its result; its method ``prepare(runs)``, if there is one, is
+            called before each timed sample.
         candidate: likewise.
         budget_s: seconds to spend, warm-up not counted; `min_pairs` are always taken.
         min_pairs: fewest pairs.
@@ -130,6 +131,9 @@ def _repeats(run: Callable[[], Any]) -> int:
 
 
 def _sample(run: Callable[[], Any], repeats: int) -> float:
+    prepare = getattr(run, "prepare", None)
+    if prepare is not None:
+        prepare(repeats)
     start = time.perf_counter()
     for _ in range(repeats):
         run()

@@ -13,6 +13,7 @@ Where a step expects no clear gain it changes nothing; where no step does, the p
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -50,17 +51,39 @@ MAX_CLOSURE: Final = 64
 """Largest set of fused users followed to find where a value ends up."""
 
 
+STEPS: Final = (
+    "native loops",
+    "small runs",
+    "keep in memory",
+    "library normalisations",
+    "one pass outputs",
+)
+"""Names of the steps, in order."""
+
+
 def heuristic(graph: Graph) -> Decisions | None:
     """Decisions for one graph, or None where no gain is expected."""
+    decisions = heuristic_steps(graph, STEPS)
+    return None if decisions.same_as(graph.default) else decisions
+
+
+def heuristic_steps(graph: Graph, steps: Collection[str]) -> Decisions:
+    """Decisions of some of the steps only, for searches that try them apart."""
     model = CostModel(graph)
     decisions = graph.default.copy()
     masks = graph.masks
-    native = _native_loops(graph, model, decisions, masks.unit)
-    _small_runs(graph, model, decisions, masks.unit, native)
-    _keep_in_memory(graph, decisions, masks.fuse)
-    _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
-    _one_pass_outputs(graph, decisions, masks.join, native)
-    return None if decisions.same_as(graph.default) else decisions
+    native: set[int] = set()
+    if "native loops" in steps:
+        native = _native_loops(graph, model, decisions, masks.unit)
+    if "small runs" in steps:
+        _small_runs(graph, model, decisions, masks.unit, native)
+    if "keep in memory" in steps:
+        _keep_in_memory(graph, decisions, masks.fuse)
+    if "library normalisations" in steps:
+        _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
+    if "one pass outputs" in steps:
+        _one_pass_outputs(graph, decisions, masks.join, native)
+    return decisions
 
 
 def _unit_index(graph: Graph, kind: UnitKind) -> int:

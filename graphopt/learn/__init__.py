@@ -1,0 +1,1 @@
+"""Search, tuning and training over decision vectors."""

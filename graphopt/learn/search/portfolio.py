@@ -1,0 +1,137 @@
+"""Starting points of every search: what has worked before, as whole decision vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.ops import OpKind
+from graphopt.machine import UnitKind
+from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
+
+
+@dataclass(frozen=True)
+class Start:
+    """One starting point.
+
+    Attributes:
+        name: for reports.
+        decisions: inside the masks.
+    """
+
+    name: str
+    decisions: Decisions
+
+
+def portfolio(graph: Graph) -> list[Start]:
+    """Distinct starting points, XLA's default first."""
+    starts = [Start("default", graph.default.copy())]
+    for name, make in _MAKERS:
+        for label, decisions in make(graph):
+            if not any(decisions.same_as(s.decisions) for s in starts):
+                starts.append(Start(f"{name} {label}".strip(), decisions))
+    return starts
+
+
+Made = Iterator[tuple[str, Decisions]]
+
+
+def _heuristic(graph: Graph) -> Made:
+    whole = heuristic(graph)
+    if whole is not None:
+        yield "", whole
+        for step in STEPS:
+            yield step, heuristic_steps(graph, [step])
+            yield f"without {step}", heuristic_steps(graph, [s for s in STEPS if s != step])
+
+
+def _unit(graph: Graph, kind: UnitKind) -> int | None:
+    return next((i for i, u in enumerate(graph.units) if u.kind is kind), None)
+
+
+def _native_loops(graph: Graph) -> Made:
+    """Every loop native; the outermost ones; each outermost loop alone."""
+    unit = _unit(graph, UnitKind.NATIVE)
+    if unit is None:
+        return
+    allowed = graph.masks.unit[:, unit]
+    loops = [n for n, op in enumerate(graph.ops) if op.kind is OpKind.CONTROL and allowed[n]]
+    entry = len(graph.computations) - 1
+    outer = [n for n in loops if int(graph.computation[n]) == entry]
+    for label, nodes in (("all", loops), ("outermost", outer), *(
+        (graph.source.names[n], [n]) for n in outer[:6] if len(outer) > 1
+    )):  # fmt: skip
+        if nodes:
+            out = graph.default.copy()
+            out.unit[nodes] = unit
+            yield label, out
+
+
+def _native_everything(graph: Graph) -> Made:
+    """All that may be native, in loops, and everywhere."""
+    unit = _unit(graph, UnitKind.NATIVE)
+    if unit is None:
+        return
+    allowed = graph.masks.unit[:, unit]
+    inside = graph.computation != len(graph.computations) - 1
+    for label, where in (("in loops", allowed & inside), ("everywhere", allowed)):
+        if where.any():
+            out = graph.default.copy()
+            out.unit[where] = unit
+            yield label, out
+
+
+def _keep_shared(graph: Graph) -> Made:
+    """Every value with several users that are no mere views is written to memory."""
+    trivial = ("bitcast", "broadcast", "reshape", "iota", "get-tuple-element", "tuple")
+    shared = np.array(
+        [
+            sum(graph.ops[u].name not in trivial for u in users) > 1
+            and graph.ops[n].name not in trivial
+            for n, users in enumerate(graph.user_lists)
+        ],
+        np.bool_,
+    )
+    out = graph.default.copy()
+    out.fuse[shared & graph.masks.fuse[:, 0]] = False
+    yield "", out
+
+
+def _fuse_everything(graph: Graph) -> Made:
+    out = graph.default.copy()
+    out.fuse[graph.masks.fuse[:, 1]] = True
+    yield "", out
+
+
+def _join_everything(graph: Graph) -> Made:
+    out = graph.default.copy()
+    out.join[graph.masks.join[:, 1]] = True
+    yield "", out
+
+
+def _one_kind(graph: Graph) -> Made:
+    """Loops on one core, on all cores; what the library can take to the library, or none of it."""
+    roots = ~graph.default.fuse
+    for label, index in ((u.name, i) for i, u in enumerate(graph.units)):
+        unit = graph.units[index]
+        if unit.kind is UnitKind.NATIVE or unit.kind is UnitKind.RUNTIME:
+            continue
+        out = graph.default.copy()
+        out.unit[roots & graph.masks.unit[:, index]] = index
+        yield label, out
+
+
+_MAKERS: Final[tuple[tuple[str, Callable[[Graph], Made]], ...]] = (
+    ("heuristic", _heuristic),
+    ("native loops", _native_loops),
+    ("native", _native_everything),
+    ("keep shared values", _keep_shared),
+    ("fuse everything", _fuse_everything),
+    ("join everything", _join_everything),
+    ("unit", _one_kind),
+)
+"""Name -> starting points."""

@@ -1,0 +1,267 @@
+"""`graphopt.tune`: a faster program within a time budget, with proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+
+from graphopt.errors import GraphOptError, WorkloadError
+from graphopt.hlo import build_graph, rewrite
+from graphopt.learn.tune.confirm import confirm
+from graphopt.learn.tune.options import tune_options
+from graphopt.learn.tune.progress import Event, Listener, ignore
+from graphopt.learn.tune.result import ModuleResult, TuneResult
+from graphopt.learn.tune.search import Known, ModuleSearch
+from graphopt.learn.tune.subject import Subject, make_subject
+from graphopt.measure import Comparison
+from graphopt.measure.runner import Runner
+from graphopt.store import Store, Winner, decode_decisions
+from graphopt.store.winners import KEPT, get_winner, put_winner
+
+MIN_NODES: Final = 4
+"""Smaller modules hold nothing to decide."""
+
+CONFIRM_SHARE: Final = 0.15
+"""Part of the budget kept for the last, decisive measurement."""
+
+
+def tune(
+    fn: Callable[..., Any],
+    *args: Any,
+    budget_s: float = 60.0,
+    store: Store | None = None,
+    seed: int = 0,
+    evaluations: int | None = None,
+    static_argnums: Sequence[int] = (),
+    name: str | None = None,
+    listener: Listener = ignore,
+) -> TuneResult:
+    """Searches for decisions that make a program faster, and stores the winner.
+
+    Candidates are compiled, checked against the default's results and timed in a child process. A winner
+    is adopted only if a last measurement in this process, on these arguments and in turn with XLA's
+    default, says with 95 % confidence that it is faster. `graphopt.install` uses it from then on.
+
+    Args:
+        fn: a jittable or jitted function.
+        *args: its concrete arguments.
+        budget_s: seconds to spend, compiles included; it ends earlier when no gain is expected.
+        store: where winners live; the user's store by default.
+        seed: of the search.
+        evaluations: most candidates per module; no limit by default.
+        static_argnums: positions of static arguments of a function that is not jitted.
+        name: of the program, for reports.
+        listener: told of progress.
+
+    Raises:
+        WorkloadError: the function cannot be compiled with these arguments.
+        ConfigError, StoreError: a setting or the store cannot be used.
+    """
+    store = store or Store()
+    begin = time.perf_counter()
+    end = begin + budget_s
+    subject = make_subject(fn, args, static_argnums=static_argnums, name=name)
+
+    def tell(stage: str, message: str, count: int = 0, best: float = 1.0) -> None:
+        now = time.perf_counter()
+        listener(Event(stage, message, now - begin, max(0.0, end - now), count, best))
+
+    tell("plan", describe_plan(subject, budget_s))
+    results: list[ModuleResult] = []
+    search_end = end - CONFIRM_SHARE * budget_s
+    for number, (data, inputs) in enumerate(subject.modules):
+        share = (search_end - time.perf_counter()) / (len(subject.modules) - number)
+        results.append(_search_module(data, inputs, store, seed, share, evaluations, tell))
+    tell("confirm", "measuring the winner against XLA's default on the real inputs")
+    return _finish(subject, results, store, begin, end, tell)
+
+
+def describe_plan(subject: Subject, budget_s: float) -> str:
+    """What will be done, in one line."""
+    sizes = []
+    for data, _ in subject.modules:
+        try:
+            sizes.append(f"{len(build_graph(data, allow_donation=True))} nodes")
+        except GraphOptError as error:
+            sizes.append(f"left alone: {error.what}")
+    lost = "; it donates inputs, and its winner is measured without" if subject.donates else ""
+    return (
+        f"{subject.name}: {len(subject.modules)} module(s) of {', '.join(sizes)}; XLA compiles in "
+        f"{subject.default.compile_s:.2f} s; up to {budget_s:.0f} s of search in a child process{lost}"
+    )
+
+
+def _search_module(
+    data: bytes,
+    inputs: Any,
+    store: Store,
+    seed: int,
+    share_s: float,
+    evaluations: int | None,
+    tell: Callable[..., None],
+) -> ModuleResult:
+    try:
+        graph = build_graph(data, allow_donation=True)
+    except GraphOptError as error:
+        return ModuleResult("module", "", 0, note=f"left alone: {error.what}")
+    if len(graph) < MIN_NODES:
+        return ModuleResult(graph.name, graph.fingerprint, len(graph), note="too small to matter")
+    stop = time.perf_counter() + share_s
+    with Runner(data, inputs, store, timeout_s=max(20.0, share_s)) as runner:
+        try:
+            runner.start()
+        except GraphOptError as error:
+            return ModuleResult(graph.name, graph.fingerprint, len(graph), note=error.what)
+        search = ModuleSearch(runner, store, seed)
+        try:
+            for tried in search.steps():
+                best = search.best.ratio
+                tell("search", tried, search.evaluations, best)
+                if time.perf_counter() > stop or (
+                    evaluations is not None and search.evaluations >= evaluations
+                ):
+                    break
+        except KeyboardInterrupt:
+            tell("search", "interrupted; the best so far is confirmed", search.evaluations)
+        return search.result(_duel(runner, search))
+
+
+def _duel(runner: Runner, search: ModuleSearch) -> Known:
+    """The best few once more, longer: the first of many noisy looks is too often luck."""
+    finals = search.finals()
+    if not finals:
+        return search.best if search.best.origin == "default" else search.pool[-1]
+    measured = []
+    for known in finals:
+        again = runner.measure(known.decisions, budget_s=1.0, method=known.origin)
+        if again.ok:
+            measured.append((again.ratio, known))
+    if not measured:
+        return Known(search.graph.default, 1.0, "default")
+    ratio, known = max(measured, key=lambda pair: pair[0])
+    if ratio <= 1.0:
+        return Known(search.graph.default, 1.0, "default")
+    return Known(known.decisions, ratio, known.origin)
+
+
+def transform_of(results: Sequence[ModuleResult]) -> Callable[[bytes], bytes | None]:
+    """Applies the winners of several modules."""
+    winners = {m.fingerprint: m.decisions for m in results if m.decisions != KEPT}
+
+    def transform(data: bytes) -> bytes | None:
+        graph = build_graph(data, allow_donation=True)
+        encoded = winners.get(graph.fingerprint)
+        return None if encoded is None else rewrite(graph, decode_decisions(graph, encoded)).data
+
+    return transform
+
+
+def _finish(
+    subject: Subject,
+    results: list[ModuleResult],
+    store: Store,
+    begin: float,
+    end: float,
+    tell: Callable[..., None],
+) -> TuneResult:
+    changed = any(m.decisions != KEPT for m in results)
+    budget_s = min(10.0, max(2.0, end - time.perf_counter()))
+    outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
+    adopted = changed and outcome.equal and outcome.times.low > 1.0
+    for module in results:
+        if module.fingerprint and (adopted or module.note == ""):
+            put_winner(store, _winner(subject.name, module, outcome.times, adopted))
+    if not adopted:
+        results = [_kept(m) for m in results]
+    options, options_times = tune_options(subject, transform_of(results), store, end)
+    result = TuneResult(
+        subject.name,
+        tuple(results),
+        outcome.times,
+        adopted,
+        outcome.equal,
+        outcome.relative,
+        time.perf_counter() - begin,
+        options,
+        options_times,
+    )
+    tell("done", str(result).splitlines()[0], result.evaluations, result.speedup)
+    return result
+
+
+def _kept(module: ModuleResult) -> ModuleResult:
+    if module.decisions == KEPT:
+        return module
+    values = {**module.__dict__, "decisions": KEPT, "winner": "default", "changes": {}}
+    return ModuleResult(**{**values, "note": f"{module.winner} was not faster with confidence"})
+
+
+def _winner(program: str, module: ModuleResult, times: Comparison, adopted: bool) -> Winner:
+    used = adopted and module.decisions != KEPT
+    return Winner(
+        fingerprint=module.fingerprint,
+        decisions=module.decisions if used else KEPT,
+        program=program,
+        nodes=module.nodes,
+        default_s=times.baseline_s,
+        tuned_s=times.candidate_s if used else times.baseline_s,
+        speedup=times.speedup if used else 1.0,
+        low=times.low if used else 1.0,
+        high=times.high if used else 1.0,
+        evaluations=module.evaluations,
+        verified=True,
+        origin="tuned here",
+        seen=time.time(),
+    )
+
+
+def replay(
+    fn: Callable[..., Any],
+    *args: Any,
+    budget_s: float = 10.0,
+    store: Store | None = None,
+    static_argnums: Sequence[int] = (),
+    name: str | None = None,
+) -> TuneResult:
+    """Applies the stored winners of a program and measures them again; changes nothing.
+
+    Raises:
+        WorkloadError: the function cannot be compiled, or the store has no winner for it.
+    """
+    store = store or Store()
+    begin = time.perf_counter()
+    subject = make_subject(fn, args, static_argnums=static_argnums, name=name)
+    results = []
+    for data, _ in subject.modules:
+        graph = build_graph(data, allow_donation=True)
+        found = get_winner(store, graph.fingerprint)
+        if found is not None:
+            results.append(
+                ModuleResult(
+                    graph.name,
+                    graph.fingerprint,
+                    len(graph),
+                    decisions=found.decisions,
+                    winner="stored winner" if found.changes else "default",
+                    ratio=found.speedup,
+                )
+            )
+    if not results:
+        raise WorkloadError(
+            what="has no stored winner", where=subject.name, fix="Tune it first: graphopt tune."
+        )
+    changed = any(m.decisions != KEPT for m in results)
+    outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
+    jax.block_until_ready(())  # type: ignore[no-untyped-call]
+    return TuneResult(
+        subject.name,
+        tuple(results),
+        outcome.times,
+        changed and outcome.equal,
+        outcome.equal,
+        outcome.relative,
+        time.perf_counter() - begin,
+    )

@@ -1,0 +1,114 @@
+"""What is tuned: a function with its arguments, the modules it compiles to, and their inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from graphopt import jax_private
+from graphopt.errors import WorkloadError
+from graphopt.hlo.module import has_donation, parse
+from graphopt.measure.compiling import Compiled, Transform, compile_lowered
+from graphopt.measure.inputs import recorded_inputs
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Subject:
+    """A program to tune.
+
+    Attributes:
+        name: for reports.
+        compile: compiles it anew, its modules passing through a transform.
+        default: compiled by XLA alone.
+        modules: the main modules, largest first: (bytes, inputs or None).
+        donates: its module donates inputs, which a rewrite loses.
+        digest: of the lowered program, for compile options.
+    """
+
+    name: str
+    compile: Callable[..., Compiled]
+    default: Compiled
+    modules: list[tuple[bytes, list[Array] | None]]
+    donates: bool
+    digest: str
+
+
+def make_subject(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    *,
+    static_argnums: Sequence[int] = (),
+    name: str | None = None,
+) -> Subject:
+    """Captures a program.
+
+    Args:
+        fn: a jittable function, or one that is jitted already: its donated and static arguments count.
+        args: concrete positional arguments.
+        static_argnums: positions of static arguments of a function that is not jitted.
+        name: for reports.
+
+    Raises:
+        WorkloadError: the function cannot be traced or compiled with these arguments.
+    """
+    label = str(name or getattr(fn, "__name__", type(fn).__name__))
+    statics = jax_private.static_positions(fn, len(args)) if hasattr(fn, "lower") else None
+    dynamic = tuple(a for i, a in enumerate(args) if i not in set(statics or static_argnums))
+    try:
+        if hasattr(fn, "lower"):
+            lower: Any = lambda: fn.lower(*args)  # noqa: E731 - one of two ways to lower
+        else:
+            lower = _lowering(fn, args, static_argnums)
+        lowered = lower()
+
+        def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
+            return compile_lowered(lower, dynamic, transform, options=options)
+
+        default = compile_()
+    except Exception as error:
+        raise WorkloadError(
+            what=f"cannot be compiled: {type(error).__name__}: {error}"[:600],
+            where=label,
+            fix="Pass a function that jax.jit takes, and concrete arguments.",
+        ) from error
+    if not default.modules:
+        raise WorkloadError(
+            what="compiles to no CPU module", where=label, fix="See graphopt doctor."
+        )
+    inputs = recorded_inputs(default.executable, dynamic)
+    ordered = sorted(default.modules, key=len, reverse=True)
+    modules = [(data, inputs if i == 0 else None) for i, data in enumerate(ordered)]
+    return Subject(
+        label,
+        compile_,
+        default,
+        modules,
+        any(has_donation(parse(data)) for data in default.modules),
+        lowered_digest(lowered),
+    )
+
+
+def _lowering(
+    fn: Callable[..., Any], args: tuple[Any, ...], static_argnums: Sequence[int]
+) -> Callable[[], Any]:
+    def lower() -> Any:
+        def wrapped(*arguments: Any) -> Any:
+            return fn(*arguments)
+
+        return jax.jit(wrapped, static_argnums=tuple(static_argnums)).lower(*args)
+
+    return lower
+
+
+def lowered_digest(lowered: Any) -> str:
+    """Digest of a lowered program's text without locations; the function's name does not count."""
+    text = re.sub(r"module @\S+", "module @m", lowered.as_text())
+    return hashlib.sha256(text.encode()).hexdigest()
