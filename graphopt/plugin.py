@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 import graphopt.version
 from graphopt import jax_private, xla_hook
@@ -27,9 +27,11 @@ from graphopt.hlo.build import build_from_module
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module import check_supported, parse
 from graphopt.machine import machine_key, probe
+from graphopt.measure.adoption import Adopted, StoredWinners
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.base import DEFAULT
+from graphopt.store import Store
 
 MIN_INSTRUCTIONS: Final = 8
 """Smaller modules hold one kernel or none; they are not worth a graph."""
@@ -49,6 +51,7 @@ class _Installation:
         timeout_s: longest time a policy that is not ours may take.
         max_instructions: larger modules are left alone.
         isolated: False if the persistent compilation cache cannot be kept apart.
+        winners: what tuning has stored; None if the store is not to be used.
         subscription: our place in XLA's hook.
     """
 
@@ -56,6 +59,7 @@ class _Installation:
     timeout_s: float
     max_instructions: int
     isolated: bool
+    winners: StoredWinners | None
     subscription: xla_hook.Subscription
 
 
@@ -81,8 +85,11 @@ def install(
     *,
     policy_timeout_s: float = 5.0,
     max_instructions: int = 100_000,
+    store: str | os.PathLike[str] | Store | Literal[False] | None = None,
 ) -> None:
     """Optimizes every function that jax compiles for the CPU from now on.
+
+    Modules for which the store has a tuned winner get that; the policy decides for all others.
 
     Functions compiled before keep their code (``jax.clear_caches()`` makes jax compile them anew).
     Installing again replaces the policy. ``GRAPHOPT_DISABLE=1`` in the environment turns this into a
@@ -93,6 +100,7 @@ def install(
             removes what was installed: XLA's default stands.
         policy_timeout_s: a policy function that takes longer is given up for that module.
         max_instructions: larger modules are left alone.
+        store: path of the store with tuned winners; the user's store by default, False for none.
 
     Raises:
         UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
@@ -113,15 +121,28 @@ def install(
                 "functions compiled before install() keep their code; "
                 "jax.clear_caches() makes jax compile them anew"
             )
+        winners = None
+        if store is not False:
+            winners = StoredWinners(store if isinstance(store, Store) else Store(store))
         subscription = xla_hook.subscribe(_handle)
         isolated = jax_private.set_cache_key_hook(
-            lambda: "-".join(
-                (found.key, str(max_instructions), machine_key(), graphopt.version.source_digest())
-            )
+            lambda: "-".join((*_cache_key(found, winners), str(max_instructions)))
         )
         _state.installed = _Installation(
-            found, policy_timeout_s, max_instructions, isolated, subscription
+            found, policy_timeout_s, max_instructions, isolated, winners, subscription
         )
+
+
+def _cache_key(policy: NamedPolicy, winners: StoredWinners | None) -> Iterator[str]:
+    """What compiled code depends on beside the program."""
+    yield policy.key
+    yield machine_key()
+    yield graphopt.version.source_digest()
+    try:
+        yield winners.state() if winners is not None else "no store"
+    except GraphOptError as error:
+        _note(f"stored winners are not used: {error}")
+        yield "unreadable store"
 
 
 def uninstall() -> None:
@@ -204,25 +225,53 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
         return ModuleRecord(name, Outcome.FELL_BACK, "persistent cache cannot be kept apart"), None
     if _compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
-    check_supported(module, installed.max_instructions)
+    tuned = _has_winners(installed.winners)
+    check_supported(module, installed.max_instructions, allow_donation=tuned)
     graph = build_from_module(module, probe())
-    decisions = _decide(graph, installed)
     before = graph.default_cluster_count
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
+    adopted = _find_winner(graph, data, installed.winners) if tuned else None
+    if adopted is not None:
+        record = _changed(record, reason=adopted.reason)
+        if adopted.decisions is None:
+            return record, None
+        return _rewritten(graph, adopted.decisions, record)
+    check_supported(module, installed.max_instructions)
+    decisions = _decide(graph, installed)
     if isinstance(decisions, str):
         return _changed(record, outcome=Outcome.FELL_BACK, reason=decisions), None
     if decisions is None:
         return _changed(record, reason="no gain expected"), None
+    return _rewritten(graph, decisions, record)
+
+
+def _rewritten(
+    graph: Graph, decisions: Decisions, record: ModuleRecord
+) -> tuple[ModuleRecord, bytes]:
     result = rewrite(graph, decisions)
-    return (
-        _changed(
-            record,
-            outcome=Outcome.REWRITTEN,
-            clusters_after=result.clusters,
-            regions=result.regions,
-        ),
-        result.data,
+    done = _changed(
+        record,
+        outcome=Outcome.REWRITTEN,
+        clusters_after=result.clusters,
+        regions=result.regions,
     )
+    return done, result.data
+
+
+def _has_winners(winners: StoredWinners | None) -> bool:
+    try:
+        return winners is not None and winners.any()
+    except GraphOptError as error:
+        _note(f"stored winners are not used: {error}")
+        return False
+
+
+def _find_winner(graph: Graph, data: bytes, winners: StoredWinners | None) -> Adopted | None:
+    try:
+        return None if winners is None else winners.find(graph, data)
+    except GraphOptError as error:
+        _note(f"stored winners are not used: {error}")
+        return None
 
 
 def _changed(record: ModuleRecord, **fields: object) -> ModuleRecord:

@@ -29,6 +29,7 @@ LAYERS = (
     "env",
     "policy",
     "learn",
+    "own_jit",
     "plugin",
     "lazy",
     "evaluate",

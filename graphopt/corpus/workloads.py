@@ -20,6 +20,25 @@ def builtin_programs() -> dict[str, Program]:
     return {program.name: program for program in [*DEMO, *FUZZ]}
 
 
+def find_program(workload: str) -> Program:
+    """A built-in program, or that of the builder ``pkg.module:builder``.
+
+    Raises:
+        WorkloadError: there is no such program.
+    """
+    program = builtin_programs().get(workload)
+    if program is not None:
+        return program
+    builder = load_attribute(workload)
+    if not callable(builder):
+        raise WorkloadError(
+            what=f"{workload} is a {type(builder).__name__}, not a builder function",
+            where=workload,
+            fix="Name a function that returns (fn, args).",
+        )
+    return Program(program_name(workload), "user", builder, f"built by {workload}")
+
+
 def load_programs(spec: str) -> dict[str, Program]:
     """Programs of a specification.
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from graphopt.corpus.capture import capture_modules
-from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import build_program, builtin_programs, load_attribute
-from graphopt.errors import WorkloadError
+from graphopt.corpus.workloads import build_program, find_program
 from graphopt.hlo import Graph, build_graph
 from graphopt.jax_private import hlo_text
 
@@ -18,16 +16,7 @@ def print_graphs(workload: str, hlo: bool) -> None:
     Raises:
         WorkloadError: there is no such program.
     """
-    program = builtin_programs().get(workload)
-    if program is None:
-        builder = load_attribute(workload)
-        if not callable(builder):
-            raise WorkloadError(
-                what=f"{workload} is a {type(builder).__name__}, not a builder function",
-                where=workload,
-                fix="Name a function that returns (fn, args).",
-            )
-        program = Program("workload", "user", builder, f"built by {workload}")
+    program = find_program(workload)
     fn, args = build_program(program, workload)
     for data in capture_modules(fn, *args):
         print(describe(build_graph(data)))

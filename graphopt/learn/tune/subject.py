@@ -103,6 +103,7 @@ def _lowering(
         def wrapped(*arguments: Any) -> Any:
             return fn(*arguments)
 
+        wrapped.__name__ = wrapped.__qualname__ = getattr(fn, "__name__", "program")
         return jax.jit(wrapped, static_argnums=tuple(static_argnums)).lower(*args)
 
     return lower
