@@ -100,13 +100,16 @@ def _native_calls(graph: Graph, decisions: Decisions) -> frozenset[int]:
 
 def form_clusters(graph: Graph, decisions: Decisions) -> Clustering:
     """The clusters that masked decisions give, before multi-output joins."""
-    former = _Former(graph, decisions)
+    former = ClusterFormer(graph, decisions)
     former.run()
     return former.out
 
 
-class _Former:
+class ClusterFormer:
+    """Forms the clusters of one decision vector, all of them (`run`) or single ones (`isolated`)."""
+
     def __init__(self, graph: Graph, decisions: Decisions) -> None:
+        """Reads the vector; nothing is formed yet."""
         self.graph = graph
         self.fuse = decisions.fuse.tolist()
         self.default_fuse = graph.default.fuse.tolist()
@@ -128,6 +131,7 @@ class _Former:
         return any(self.kinds[u] is UnitKind.LIBRARY for u in set(self.unit))
 
     def run(self) -> None:
+        """Forms all clusters, last root first, into `out`."""
         graph, in_memory = self.graph, self.out.in_memory
         for node in range(len(graph) - 1, -1, -1):
             if not in_memory[node]:
@@ -139,6 +143,29 @@ class _Former:
                 continue
             self.budget -= len(cluster.nodes)
             self.out.clusters[node] = cluster
+
+    def isolated(self, root: int) -> list[Cluster]:
+        """The cluster of one root as if it were alone, then those of values it writes to memory.
+
+        Empty for a root that no cluster computes. Unlike `run` it does not depend on other roots.
+        """
+        if not self._makes_cluster(root):
+            return []
+        marks = len(self.out.overrides)
+        clusters = []
+        pending = [root]
+        while pending:
+            node = pending.pop(0)
+            cluster = self._cluster(node, self.unit[node]) if self._makes_cluster(node) else None
+            if cluster is not None:
+                clusters.append(cluster)
+            written = [n for n, _ in self.out.overrides[marks:] if n != node]
+            marks = len(self.out.overrides)
+            pending += written
+        for node, _ in self.out.overrides:
+            self.out.in_memory[node] = not self.fuse[node]
+        self.out.overrides.clear()
+        return clusters
 
     def _makes_cluster(self, node: int) -> bool:
         op = self.graph.ops[node]

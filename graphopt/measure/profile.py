@@ -2,12 +2,13 @@
 
 With the host tracer at its finest level, XLA:CPU's runtime emits one event per executed thunk, named after
 its instruction. Counts are exact, so real trip counts come for free. Durations carry the tracer's own
-cost, some 150 ns per event, which is calibrated and taken off.
+cost, some 200 ns per event, which is taken off: the untraced time of the run says how much it is.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,19 @@ from typing import Any, Final
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
-EVENT_FLOOR_NS: Final = 150.0
-"""Duration of the event of a thunk that does next to nothing, beyond what that thunk costs untraced."""
+TRACER_NS: Final = 190.0
+"""What tracing adds to one event, where a profile holds too few events to tell."""
 
-MAX_EVENTS: Final = 200_000
-"""Thunks in one profile from which tracing is not worth its time."""
+TRACER_RANGE_NS: Final = (100.0, 350.0)
+"""Range in which calibrated values are believed."""
+
+DISPATCH_NS: Final = 25.0
+"""What the executor spends on a thunk beside the thunk itself."""
+
+MIN_CALIBRATION_EVENTS: Final = 300
+"""Thunks per run from which their number, not their work, shows in the time of the run."""
 
 _TRACER_LEVEL: Final = 3
 
@@ -32,12 +40,10 @@ class KernelTime:
     Attributes:
         executions: times it ran per run of the module.
         ns: median nanoseconds of one execution, the tracer's cost taken off; at least 1.
-        total_ns: nanoseconds per run of the module, all executions, likewise corrected.
     """
 
     executions: float
     ns: float
-    total_ns: float
 
 
 def profile(
@@ -53,19 +59,42 @@ def profile(
         names: instruction names to look for; others are ignored.
         runs: profiled runs.
     """
-    run()
-    events = _trace(run, runs)
+    untraced = 1e9 * _seconds(run)
     wanted = set(names)
+    events = {n: np.asarray(d) for n, d in _trace(run, runs).items() if n in wanted}
+    overhead = _tracer_cost(events, untraced, runs)
     out: dict[str, KernelTime] = {}
     for name, durations in events.items():
-        if name not in wanted:
-            continue
-        net = np.maximum(np.asarray(durations) - EVENT_FLOOR_NS, 1.0)
+        net = np.maximum(durations - overhead, 1.0)
         median = float(np.median(net))
-        # One interrupted execution must not stand for all of a loop's.
-        typical = np.minimum(net, 20.0 * median)
-        out[name] = KernelTime(len(net) / runs, median, float(typical.sum()) / runs)
+        out[name] = KernelTime(len(net) / runs, median)
     return out
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    """Median time of a few untraced runs."""
+    run()
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def _tracer_cost(events: dict[str, NDArray[np.float64]], untraced: float, runs: int) -> float:
+    """Nanoseconds per event that make the net durations add up to the untraced run."""
+    counts = np.array([len(d) / runs for d in events.values()])
+    if counts.sum() < MIN_CALIBRATION_EVENTS:
+        return TRACER_NS
+    # Medians: a traced run is interrupted far more often than an untraced one.
+    medians = np.array([np.median(d) for d in events.values()])
+    low, high = TRACER_RANGE_NS
+    for _ in range(30):  # the net sum falls with the cost: bisection
+        middle = 0.5 * (low + high)
+        net = (counts * (np.maximum(medians - middle, 1.0) + DISPATCH_NS)).sum()
+        low, high = (middle, high) if net > untraced else (low, middle)
+    return 0.5 * (low + high)
 
 
 def _trace(run: Callable[[], Any], runs: int) -> dict[str, list[float]]:

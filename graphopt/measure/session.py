@@ -139,13 +139,13 @@ class Session:
         wanted = decode_decisions(self.graph, decisions)
         result = rewrite(self.graph, wanted)
         executable = self.stub.compile(result.data)
-        times = profile(executable, result.items, runs=runs)
+        keys = kernel_keys(self.graph, wanted)
+        # The event of a loop covers those of its body: only kernels are looked for.
+        names = {name: item for name, item in result.items.items() if item in keys}
+        times = profile(executable, names, runs=runs)
         kernels = []
-        for item, kernel in kernel_keys(self.graph, wanted).items():
-            names = [name for name, first in result.items.items() if first == item]
-            found = next((times[name] for name in names if name in times), None)
-            if found is not None:
-                kernels.append(
-                    [kernel.key, found.ns, found.executions, item, list(kernel.features)]
-                )
+        for name, found in times.items():
+            kernel = keys[names[name]]
+            row = [kernel.key, found.ns, found.executions, names[name], list(kernel.features)]
+            kernels.append(row)
         return {"kernels": kernels}

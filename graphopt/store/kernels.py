@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from graphopt.store.database import Store
 
@@ -27,11 +28,24 @@ class Kernel:
     features: tuple[float, ...]
 
 
+_MERGE: Final = """
+INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key, environment) DO UPDATE SET
+  ns = CASE
+    WHEN excluded.ns > 2 * ns THEN ns
+    WHEN ns > 2 * excluded.ns THEN excluded.ns
+    ELSE (ns * min(samples, 4 * excluded.samples) + excluded.ns * excluded.samples)
+         / (min(samples, 4 * excluded.samples) + excluded.samples)
+  END,
+  samples = samples + excluded.samples, features = excluded.features, seen = excluded.seen
+"""
+
+
 def put_kernels(store: Store, kernels: Iterable[Kernel]) -> None:
     """Stores measurements in one transaction.
 
-    A kernel measured before gets the mean of both, weighted by samples, the old ones counting at most
-    four times the new ones so that a change of the machine is followed.
+    A kernel measured before gets the mean of both, weighted by samples. A new time of more than twice the
+    old one is a disturbance and ignored; an old one of more than twice the new one was a disturbance and
+    forgotten.
     """
     environment = store.environment_id()
     now = time.time()
@@ -41,11 +55,7 @@ def put_kernels(store: Store, kernels: Iterable[Kernel]) -> None:
     ]
     with store.transaction() as connection:
         connection.executemany(
-            "INSERT INTO kernels VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key, environment) DO UPDATE "
-            "SET ns = (ns * min(samples, 4 * excluded.samples) + excluded.ns * excluded.samples) "
-            "/ (min(samples, 4 * excluded.samples) + excluded.samples), "
-            "samples = samples + excluded.samples, features = excluded.features, "
-            "seen = excluded.seen",
+            _MERGE,
             rows,
         )
 

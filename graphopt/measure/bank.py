@@ -1,0 +1,241 @@
+"""The kernel bank as a scorer: module time as a sum over kernels, thousands of vectors per second.
+
+Score = sum over kernels of time x executions, plus a dispatch cost per thunk and per loop iteration. Native
+regions that were measured whole count as measured; others are the sum of their items. What the additive form
+leaves out (overlap of independent thunks, caches shared between kernels) is the error that
+``graphopt bench bank`` reports.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo import DecisionBatch, Decisions, Graph
+from graphopt.hlo.graph import UNKNOWN_TRIPS
+from graphopt.hlo.regions import Region
+from graphopt.hlo.rewrite import plan
+from graphopt.measure.features import kernels_of
+from graphopt.measure.hash_table import HashTable
+from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.pricing import KernelPricer
+from graphopt.measure.profile import DISPATCH_NS
+from graphopt.measure.runner import Runner
+from graphopt.measure.scoring import Scores
+from graphopt.measure.signatures import Namer, Signatures
+from graphopt.store import Store
+from graphopt.store.kernels import all_kernels, get_kernels
+
+THUNK_NS: Final = DISPATCH_NS
+"""Dispatch of one thunk beside the kernel itself."""
+
+ITERATION_NS: Final = 100.0
+"""One iteration of a loop that the thunk executor runs, beside its thunks."""
+
+CALL_NS: Final = 3000.0
+"""A call of the module from Python."""
+
+
+class BankScorer:
+    """Scores decision vectors of one graph from measured and predicted kernel times.
+
+    Attributes:
+        name: ``bank``.
+        graph: whose vectors it scores.
+        deterministic: equal vectors get equal scores while the bank does not change.
+        trips: float64 [M]; executions of each computation per run; measured ones where a profile told.
+    """
+
+    name = "bank"
+    deterministic = True
+
+    def __init__(
+        self, graph: Graph, store: Store | None = None, model: KernelModel | None = None
+    ) -> None:
+        """Prepares names and prices; nothing is compiled.
+
+        Args:
+            graph: whose vectors are scored.
+            store: the bank; None predicts everything.
+            model: of unmeasured kernels; trained from the store by default.
+        """
+        self.graph = graph
+        self.store = store
+        if model is None:
+            usable = store is not None and store.exists()
+            model = KernelModel(all_kernels(store) if usable and store is not None else [])
+        self.namer = Namer(graph)
+        self.pricer = KernelPricer(graph, store, model)
+        self.table = HashTable()
+        self.regions = HashTable(64)
+        self.executions = np.minimum(graph.executions, 1e9)
+        self._loops = self._loop_costs()
+        self._default_s: float | None = None
+
+    def _loop_costs(self) -> list[tuple[int, float]]:
+        """(loop, nanoseconds of its iterations when the thunk executor runs it)."""
+        out = []
+        for computation in self.graph.computations:
+            caller = computation.caller
+            if caller is None or self.graph.ops[caller].name != "while":
+                continue
+            trips = UNKNOWN_TRIPS if computation.trip_count is None else computation.trip_count
+            times = float(self.executions[caller]) * min(float(trips), 1e9)
+            out.append((caller, ITERATION_NS * times / 2))  # body and condition: half each
+        return out
+
+    @property
+    def default_s(self) -> float:
+        """Score of XLA's own decisions."""
+        if self._default_s is None:
+            batch = DecisionBatch.stack([self.graph.default])
+            self._default_s = float(self.score(batch).seconds[0])
+        return self._default_s
+
+    def score(self, batch: DecisionBatch) -> Scores:
+        """Predicted seconds of B vectors."""
+        before = self.pricer.known, self.pricer.predicted
+        signatures = self.namer.name(batch)
+        times = self.table.get(signatures.key)
+        missing = (signatures.key != 0) & np.isnan(times)
+        if missing.any():
+            self._price(batch, signatures, missing)
+            times = self.table.get(signatures.key)
+        times = np.where(signatures.key == 0, 0.0, times)
+        seconds = self._total(batch, signatures, times) * 1e-9
+        return Scores(
+            seconds=seconds,
+            reasons=(None,) * len(seconds),
+            measured=self.pricer.predicted - before[1],
+            known=self.pricer.known - before[0],
+        )
+
+    def _price(
+        self, batch: DecisionBatch, signatures: Signatures, missing: NDArray[np.bool_]
+    ) -> None:
+        rows, nodes = np.nonzero(missing)
+        _, first = np.unique(signatures.key[rows, nodes], return_index=True)
+        rows, nodes = rows[first], nodes[first]
+        for row in np.unique(rows):
+            mine = nodes[rows == row]
+            partners = signatures.partner[row, mine]
+            wanted = list(zip(mine.tolist(), partners.tolist(), strict=True))
+            ns, _ = self.pricer.price(batch[int(row)], wanted)
+            # A joined root is no thunk of its own.
+            thunk = np.where(signatures.native[row, mine] | (partners >= 0), 0.0, THUNK_NS)
+            self.table.put(signatures.key[row, mine], np.maximum(ns, 0.1) + thunk)
+
+    def _total(
+        self, batch: DecisionBatch, signatures: Signatures, times: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """float64 [B]; nanoseconds."""
+        spent = times * self.executions
+        measured = self._measured_regions(signatures)
+        total = spent.sum(axis=1) + CALL_NS
+        if measured is not None:
+            inside, region_ns = measured
+            total += region_ns - np.where(inside, spent, 0.0).sum(axis=1)
+        used = signatures.region_key != 0
+        total += (used * self.executions[signatures.region_node] * THUNK_NS).sum(axis=1)
+        for loop, ns in self._loops:
+            total += np.where(signatures.region[:, loop] >= 0, 0.0, ns)
+        return np.asarray(total)
+
+    def _measured_regions(
+        self, signatures: Signatures
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
+        """bool [B, N], nodes of regions measured whole; float64 [B], their nanoseconds per run."""
+        if not len(self.regions):
+            return None
+        ns = self.regions.get(signatures.region_key)
+        known = ~np.isnan(ns) & (signatures.region_key != 0)
+        if not known.any():
+            return None
+        times = np.where(known, ns, 0.0) * self.executions[signatures.region_node]
+        index = np.maximum(signatures.region, 0)
+        inside = (signatures.region >= 0) & np.take_along_axis(known, index, axis=1)
+        return inside, times.sum(axis=1)
+
+    def profile(self, runner: Runner, decisions: Decisions, runs: int = 5) -> int:
+        """Measures all kernels of one vector in place, into the bank and this scorer.
+
+        Returns:
+            kernels measured; 0 if the vector failed.
+        """
+        found = runner.profile(decisions, runs)
+        if not found:
+            return 0
+        batch = DecisionBatch.stack([decisions])
+        signatures = self.namer.name(batch)
+        by_item = {item: (kernel.ns, executions) for kernel, item, executions in found}
+        self._learn_trips(by_item)
+        self._learn(decisions, signatures, {i: ns for i, (ns, _) in by_item.items()})
+        self._default_s = None
+        return len(found)
+
+    def _learn_trips(self, by_item: dict[int, tuple[float, float]]) -> None:
+        """True executions of computations whose trip count XLA did not know."""
+        seen: dict[int, float] = {}
+        for item, (_, executions) in by_item.items():
+            index = int(self.graph.computation[item])
+            seen[index] = max(seen.get(index, 0.0), executions)
+        for index, executions in seen.items():
+            computation = self.graph.computations[index]
+            old = float(self.executions[computation.first])
+            if executions > 0 and abs(executions - old) > 0.01 * old:
+                self.executions[computation.first : computation.end] *= executions / old
+                self._loops = self._loop_costs()
+
+    def _learn(
+        self, decisions: Decisions, signatures: Signatures, measured: dict[int, float]
+    ) -> None:
+        clustering, plans = plan(self.graph, decisions)
+        for plan_ in plans:
+            for entry in plan_.entries:
+                item = entry.items[0] if isinstance(entry, Region) else entry
+                if item not in measured:
+                    continue
+                if isinstance(entry, Region):
+                    self._learn_region(signatures, entry, measured[item])
+                    continue
+                cluster = clustering.clusters.get(item)
+                if cluster is not None and len(cluster.outputs) > 1:
+                    continue  # found by its merged key when it is priced
+                key = signatures.key[0, item]
+                if key != 0 and signatures.partner[0, item] < 0:
+                    self.table.put(np.asarray([key]), np.asarray([measured[item] + THUNK_NS]))
+
+    def _learn_region(self, signatures: Signatures, region: Region, ns: float) -> None:
+        numbers = {int(signatures.region[0, item]) for item in region.items}
+        numbers.discard(-1)
+        if len(numbers) != 1:
+            return
+        number = numbers.pop()
+        members = np.flatnonzero(signatures.region[0] == number)
+        outer = self.graph.computation[members] == self.graph.computation[region.items[0]]
+        if set(members[outer].tolist()) <= set(region.items):  # not a piece of a cut run
+            key = signatures.region_key[0, number]
+            self.regions.put(np.asarray([key]), np.asarray([ns]))
+
+    def recall(self, decisions: Decisions) -> int:
+        """Takes what the bank knows of one vector's regions into this scorer; kernels come by name.
+
+        Returns:
+            regions recalled.
+        """
+        if self.store is None or not self.store.exists():
+            return 0
+        clustering, plans = plan(self.graph, decisions)
+        kernels = kernels_of(self.pricer.reader, clustering, plans)
+        known = get_kernels(self.store, [k.key for k in kernels.values()])
+        signatures = self.namer.name(DecisionBatch.stack([decisions]))
+        count = 0
+        for plan_ in plans:
+            for entry in plan_.entries:
+                kernel = kernels.get(entry.items[0]) if isinstance(entry, Region) else None
+                if isinstance(entry, Region) and kernel is not None and kernel.key in known:
+                    self._learn_region(signatures, entry, known[kernel.key])
+                    count += 1
+        return count

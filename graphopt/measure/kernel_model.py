@@ -1,0 +1,149 @@
+"""Predicts the time of kernels that were never measured, from their features.
+
+Two models, both trained from the bank:
+
+* an ensemble of gradient-boosted trees for kernels as a whole (clusters, instructions, regions), giving a
+  mean and, by the spread of its members, an uncertainty;
+* a non-negative linear model for single items inside native regions, whose times must add up, because only
+  whole regions can be measured.
+
+Until there is enough in the bank, fixed coefficients of the linear form stand in for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.measure.features import COUNT, FEATURES
+from graphopt.store.kernels import Kernel
+
+Floats = NDArray[np.float64]
+
+MIN_KERNELS: Final = 60
+"""Kernels from which training is worth it."""
+
+MEMBERS: Final = 4
+_INDEX: Final = {name: i for i, (name, _) in enumerate(FEATURES)}
+
+ADDITIVE: Final = (
+    "items", "nodes", "work", "transcendental", "indexed", "reduced", "dot", "sorted", "moves",
+    "bytes_in", "bytes_out", "operands",
+)  # fmt: skip
+"""Features (as counts) that the linear model weighs."""
+
+PRIOR_NS: Final = (10.0, 0.3, 0.15, 0.1, 0.6, 0.15, 0.08, 8.0, 0.1, 0.01, 0.02, 2.0)
+"""Nanoseconds per count, in the order of `ADDITIVE`: orders of magnitude on AVX2 machines."""
+
+
+def counts(features: Floats) -> Floats:
+    """float64 [K, A]; additive features as plain counts."""
+    columns = features[:, [_INDEX[name] for name in ADDITIVE]]
+    return np.asarray(np.expm1(np.minimum(columns, 60.0)))
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """Nanoseconds as a non-negative combination of counts.
+
+    Attributes:
+        weights: float64 [A]; nanoseconds per count, in the order of `ADDITIVE`.
+        trained: from measurements, not the prior.
+    """
+
+    weights: Floats
+    trained: bool
+
+    def predict(self, features: Floats) -> Floats:
+        """float64 [K]; nanoseconds, at least 1."""
+        return np.maximum(counts(features) @ self.weights, 1.0)
+
+    @classmethod
+    def prior(cls) -> LinearModel:
+        """Fixed coefficients."""
+        return cls(np.asarray(PRIOR_NS), False)
+
+    @classmethod
+    def fit(cls, features: Floats, ns: Floats) -> LinearModel:
+        """Least squares of the relative error, pulled weakly towards the prior.
+
+        Args:
+            features: float64 [K, F].
+            ns: float64 [K]; measured nanoseconds.
+        """
+        from scipy.optimize import nnls
+
+        prior = np.asarray(PRIOR_NS)
+        scaled = counts(features) * prior  # unknowns are factors on the prior
+        rows = np.concatenate([scaled / ns[:, None], 0.1 * np.eye(len(prior))])
+        target = np.concatenate([np.ones(len(ns)), 0.1 * np.ones(len(prior))])
+        return cls(nnls(rows, target)[0] * prior, True)
+
+
+class KernelModel:
+    """Mean and uncertainty of kernel times; deterministic for one content of the bank."""
+
+    def __init__(self, kernels: list[Kernel], seed: int = 0) -> None:
+        """Trains on measured kernels.
+
+        Args:
+            kernels: from the bank; those with another number of features are ignored.
+            seed: of the ensemble.
+        """
+        usable = [k for k in kernels if len(k.features) == COUNT and k.ns > 0]
+        self.trained_on = len(usable)
+        features = np.array([k.features for k in usable]).reshape(len(usable), COUNT)
+        ns = np.array([k.ns for k in usable])
+        native = features[:, _INDEX["native"]] > 0
+        self.item = LinearModel.prior()
+        if native.sum() >= 20:
+            self.item = LinearModel.fit(features[native], ns[native])
+        self._fallback = LinearModel.prior()
+        if len(usable) - native.sum() >= 20:
+            self._fallback = LinearModel.fit(features[~native], ns[~native])
+        self._members: list[Any] = []
+        if len(usable) >= MIN_KERNELS:
+            rng = np.random.default_rng(seed)
+            inputs = self._inputs(features)
+            for _ in range(MEMBERS):
+                drawn = rng.integers(len(usable), size=len(usable))
+                self._members.append(_tree(inputs[drawn], np.log(ns[drawn])))
+
+    def _linear(self, features: Floats) -> Floats:
+        native = features[:, _INDEX["native"]] > 0
+        return np.where(native, self.item.predict(features), self._fallback.predict(features))
+
+    def _inputs(self, features: Floats) -> Floats:
+        """Features and the linear model's answer, which trees cannot extrapolate without."""
+        return np.concatenate([features, np.log(self._linear(features))[:, None]], axis=1)
+
+    def predict(self, features: Floats) -> tuple[Floats, Floats]:
+        """Predicted times.
+
+        Args:
+            features: float64 [K, F].
+
+        Returns:
+            float64 [K], nanoseconds; float64 [K], one standard deviation of their logarithm (0.7, a
+            factor of two, where nothing has been learned yet).
+        """
+        if not len(features):
+            return np.zeros(0), np.zeros(0)
+        if not self._members:
+            return self._linear(features), np.full(len(features), 0.7)
+        inputs = self._inputs(features)
+        logs = np.stack([m.predict(inputs) for m in self._members])
+        return np.exp(logs.mean(axis=0)), logs.std(axis=0) + 0.05
+
+
+def _tree(inputs: Floats, targets: Floats) -> Any:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    model = HistGradientBoostingRegressor(
+        max_iter=120, learning_rate=0.12, max_leaf_nodes=24, min_samples_leaf=4,
+        l2_regularization=1.0, loss="absolute_error", random_state=0, early_stopping=False,
+    )  # fmt: skip
+    return model.fit(inputs, targets)
