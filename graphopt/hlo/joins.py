@@ -6,6 +6,7 @@ unit. The nearest few such clusters are tried, nearest first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,6 +55,21 @@ def join_clusters(graph: Graph, decisions: Decisions, clustering: Clustering, it
     _Joiner(graph, decisions, clustering, items).run()
 
 
+def reads_at_own_index(graph: Graph, outputs: Sequence[int], cluster: Cluster) -> bool:
+    """True if a cluster reads the values `outputs`, if at all, only element by element."""
+    wanted = set(outputs)
+    if wanted.isdisjoint(cluster.operands):
+        return True
+    same_index = {cluster.outputs[0]}
+    for node in reversed(cluster.nodes):
+        operands = graph.operand_lists[node]
+        if node in same_index and graph.ops[node].kind is OpKind.ELEMENTWISE:
+            same_index.update(operands)
+        elif not wanted.isdisjoint(operands):
+            return False
+    return True
+
+
 class _Joiner:
     """Keeps a topological order of the items while they merge.
 
@@ -93,7 +109,8 @@ class _Joiner:
         for partner in reversed(candidates[-JOIN_CANDIDATES:]):
             if len(self.clustering.clusters[partner].outputs) >= MAX_OUTPUTS:
                 continue
-            if not self._reads_at_own_index(partner, item):
+            outputs = self.clustering.clusters[partner].outputs
+            if not reads_at_own_index(self.graph, outputs, self.clustering.clusters[item]):
                 continue
             ancestors = self._window_ancestors(partner, item)
             if ancestors is not None:
@@ -115,21 +132,6 @@ class _Joiner:
     def _signature(self, item: int, cluster: Cluster) -> tuple[object, ...]:
         layout = self.graph.source.shapes[item].layout.minor_to_major
         return (tuple(self.graph.dim_lists[item]), tuple(layout), cluster.unit)
-
-    def _reads_at_own_index(self, partner: int, item: int) -> bool:
-        """True if the item reads the partner's outputs, if at all, only element by element."""
-        outputs = set(self.clustering.clusters[partner].outputs)
-        cluster = self.clustering.clusters[item]
-        if outputs.isdisjoint(cluster.operands):
-            return True
-        same_index = {item}
-        for node in reversed(cluster.nodes):
-            operands = self.graph.operand_lists[node]
-            if node in same_index and self.graph.ops[node].kind is OpKind.ELEMENTWISE:
-                same_index.update(operands)
-            elif not outputs.isdisjoint(operands):
-                return False
-        return True
 
     def _before(self, item: int) -> set[int]:
         merged = self.merged_into

@@ -121,11 +121,10 @@ class BankScorer:
         for row in np.unique(rows):
             mine = nodes[rows == row]
             partners = signatures.partner[row, mine]
-            wanted = list(zip(mine.tolist(), partners.tolist(), strict=True))
+            inside = signatures.native[row, mine]
+            wanted = list(zip(mine.tolist(), partners.tolist(), inside.tolist(), strict=True))
             ns, _ = self.pricer.price(batch[int(row)], wanted)
-            # A joined root is no thunk of its own.
-            thunk = np.where(signatures.native[row, mine] | (partners >= 0), 0.0, THUNK_NS)
-            self.table.put(signatures.key[row, mine], np.maximum(ns, 0.1) + thunk)
+            self.table.put(signatures.key[row, mine], ns)
 
     def _total(
         self, batch: DecisionBatch, signatures: Signatures, times: NDArray[np.float64]

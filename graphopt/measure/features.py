@@ -202,7 +202,7 @@ class KernelReader:
         values["work"] = max(cluster.work, once)
         values["recomputed"] = math.log(max(1.0, cluster.work) / max(1.0, once))
         self._traffic(values, cluster.operands, cluster.outputs)
-        values["native"] = float(unit.kind is UnitKind.NATIVE)
+        values["native"] = 0.0  # set for regions: a cluster by itself is an ordinary kernel
         values["library"] = float(unit.kind is UnitKind.LIBRARY)
         values["threads"] = float(unit.threads)
         return _vector(values)

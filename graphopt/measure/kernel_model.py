@@ -39,6 +39,10 @@ PRIOR_NS: Final = (10.0, 0.3, 0.15, 0.1, 0.6, 0.15, 0.08, 8.0, 0.1, 0.01, 0.02, 
 """Nanoseconds per count, in the order of `ADDITIVE`: orders of magnitude on AVX2 machines."""
 
 
+PULL: Final = 0.3
+"""Weight of the prior, in kernels, on each coefficient."""
+
+
 def counts(features: Floats) -> Floats:
     """float64 [K, A]; additive features as plain counts."""
     columns = features[:, [_INDEX[name] for name in ADDITIVE]]
@@ -78,8 +82,8 @@ class LinearModel:
 
         prior = np.asarray(PRIOR_NS)
         scaled = counts(features) * prior  # unknowns are factors on the prior
-        rows = np.concatenate([scaled / ns[:, None], 0.1 * np.eye(len(prior))])
-        target = np.concatenate([np.ones(len(ns)), 0.1 * np.ones(len(prior))])
+        rows = np.concatenate([scaled / ns[:, None], PULL * np.eye(len(prior))])
+        target = np.concatenate([np.ones(len(ns)), PULL * np.ones(len(prior))])
         return cls(nnls(rows, target)[0] * prior, True)
 
 
@@ -99,10 +103,10 @@ class KernelModel:
         ns = np.array([k.ns for k in usable])
         native = features[:, _INDEX["native"]] > 0
         self.item = LinearModel.prior()
-        if native.sum() >= 20:
+        if native.any():
             self.item = LinearModel.fit(features[native], ns[native])
         self._fallback = LinearModel.prior()
-        if len(usable) - native.sum() >= 20:
+        if not native.all():
             self._fallback = LinearModel.fit(features[~native], ns[~native])
         self._members: list[Any] = []
         if len(usable) >= MIN_KERNELS:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.clusters import Cluster, ClusterFormer
-from graphopt.machine import UnitKind
+from graphopt.hlo.joins import reads_at_own_index
 from graphopt.measure.features import KernelReader
 from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.profile import DISPATCH_NS
 from graphopt.store import Store
 from graphopt.store.kernels import get_kernels
 
@@ -46,37 +47,41 @@ class KernelPricer:
         self.store = store
         self.model = model
         self.reader = KernelReader(graph)
-        self.kinds = [unit.kind for unit in graph.units]
         self.known = 0
         self.predicted = 0
 
     def price(
-        self, decisions: Decisions, wanted: list[tuple[int, int]]
+        self, decisions: Decisions, wanted: list[tuple[int, int, bool]]
     ) -> tuple[Floats, NDArray[np.bool_]]:
         """Times of the kernels rooted at some nodes.
 
         Args:
             decisions: the vector they belong to.
-            wanted: (root, root that it joins or -1).
+            wanted: (root, root that it joins or -1, whether it is inside a native region).
 
         Returns:
-            float64 [K], nanoseconds per execution; bool [K], True where the bank knew all parts.
+            float64 [K], nanoseconds per execution, dispatch included; bool [K], True where the bank
+            knew all parts.
         """
         former = ClusterFormer(self.graph, decisions)
-        jobs = [self._parts(former, root, partner) for root, partner in wanted]
+        jobs = [self._parts(former, *request) for request in wanted]
         parts = [part for job in jobs for _, part in job]
         values, from_bank = self._times(parts)
         times, known, position = [], [], 0
-        for job in jobs:
+        for job, (_, _, native) in zip(jobs, wanted, strict=True):
             here = slice(position, position + len(job))
             position += len(job)
             total = float(sum(sign * v for (sign, _), v in zip(job, values[here], strict=True)))
             own = float(values[here][-1]) if job else 0.0
-            times.append(max(total, MIN_MARGINAL * own) if len(job) > 2 else total)
+            joined = bool(job) and job[-1][0] == 0.0
+            total = max(total, MIN_MARGINAL * own) if joined else total
+            times.append(max(total, 0.1) + (0.0 if native or joined else DISPATCH_NS))
             known.append(bool(from_bank[here].all()))
         return np.asarray(times), np.asarray(known, np.bool_)
 
-    def _parts(self, former: ClusterFormer, root: int, partner: int) -> list[tuple[float, _Part]]:
+    def _parts(
+        self, former: ClusterFormer, root: int, partner: int, native: bool
+    ) -> list[tuple[float, _Part]]:
         """Signed kernels whose times add up to the root's: a joined one costs merged minus partner.
 
         The last entry of a joined root is its own kernel with weight 0: the floor of its cost.
@@ -84,27 +89,43 @@ class KernelPricer:
         clusters = former.isolated(root)
         if partner >= 0 and clusters:
             other = former.isolated(partner)
-            if other:
+            if other and self._may_join(clusters[0], other[0]):
                 merged = _merge(other[0], clusters[0])
-                rest = [(1.0, self._cluster(c)) for c in clusters[1:]]
+                rest = [(1.0, self._cluster(c, native)) for c in clusters[1:]]
                 return [
-                    (1.0, self._cluster(merged)),
-                    (-1.0, self._cluster(other[0])),
+                    (1.0, self._cluster(merged, native)),
+                    (-1.0, self._cluster(other[0], native)),
                     *rest,
-                    (0.0, self._cluster(clusters[0])),
+                    (0.0, self._cluster(clusters[0], native)),
                 ]
         if clusters:
-            return [(1.0, self._cluster(c)) for c in clusters]
-        native = self.kinds[former.unit[root]] is UnitKind.NATIVE
+            return [(1.0, self._cluster(c, native)) for c in clusters]
         features = self.reader.item_features(root)
         if native:
             features[0], features[2] = 1.0, 0.0
         return [(1.0, _Part(self.reader.item_key(root), features, native))]
 
-    def _cluster(self, cluster: Cluster) -> _Part:
-        native = self.kinds[cluster.unit] is UnitKind.NATIVE
+    def _may_join(self, cluster: Cluster, partner: Cluster) -> bool:
+        """False where the join would be refused: read at other indices, or through a third kernel."""
+        if not reads_at_own_index(self.graph, partner.outputs, cluster):
+            return False
+        target = partner.outputs[0]
+        stack = [o for o in cluster.operands if o > target]
+        seen = set(stack)
+        while stack:
+            for operand in self.graph.operand_lists[stack.pop()]:
+                if operand == target:
+                    return False
+                if operand > target and operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        return True
+
+    def _cluster(self, cluster: Cluster, native: bool) -> _Part:
         key = "" if native else self.reader.cluster_key(cluster)
-        return _Part(key, self.reader.cluster_features(cluster), native)
+        features = self.reader.cluster_features(cluster)
+        features[0] = float(native)
+        return _Part(key, features, native)
 
     def _times(self, parts: list[_Part]) -> tuple[Floats, NDArray[np.bool_]]:
         out = np.zeros(len(parts))

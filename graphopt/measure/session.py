@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.rewrite import Rewrite
-from graphopt.measure.features import kernel_keys
+from graphopt.measure.features import FEATURES, kernel_keys
 from graphopt.measure.inputs import load_inputs, made_up_inputs
 from graphopt.measure.profile import profile
 from graphopt.measure.stub import Executable, StubCompiler, signature
@@ -25,6 +25,7 @@ from graphopt.store import decode_decisions
 Answer = dict[str, Any]
 
 KEPT_EXECUTABLES: Final = 6
+LIBRARY: Final = [name for name, _ in FEATURES].index("library")
 
 
 @dataclass
@@ -142,7 +143,8 @@ class Session:
         keys = kernel_keys(self.graph, wanted)
         # The event of a loop covers those of its body: only kernels are looked for.
         names = {name: item for name, item in result.items.items() if item in keys}
-        times = profile(executable, names, runs=runs)
+        library = [n for n, i in names.items() if keys[i].features[LIBRARY] > 0]
+        times = profile(executable, names, runs=runs, library=library)
         kernels = []
         for name, found in times.items():
             kernel = keys[names[name]]

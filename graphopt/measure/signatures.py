@@ -252,8 +252,19 @@ class Namer:
             )
             region[rows, begin:end] = block
         total = width * len(self.callers)
+        self._release_single(region, native, key, total)
         region_key = _sum_by(region, key, total)
         return region, region_key, np.repeat(first, width).astype(np.int32)
+
+    def _release_single(self, region: Ints, native: Bools, key: Keys, total: int) -> None:
+        """A single straight-line item is no region: it runs as a kernel of its own."""
+        b, n = np.nonzero(region >= 0)
+        index = b * total + region[b, n]
+        alone = (np.bincount(index, minlength=len(region) * total)[index] == 1) & ~self.control[n]
+        b, n = b[alone], n[alone]
+        region[b, n] = -1
+        native[b, n] = False
+        key[b, n] = mix(key[b, n] + np.uint64(11)) | np.uint64(1)
 
     def _levels(self, fuse: Bools, native: Bools, other: Bools) -> Ints:
         """int16 [B, N]; how often a path switches between native and other items on its way there."""
