@@ -46,6 +46,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "identity": _identity,
         "overhead": _overhead,
         "scaling": _scaling,
+        "bank": _bank,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(
@@ -63,6 +64,14 @@ def _table(title: str, *columns: str) -> Table:
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position == 0 else "right")
     return table
+
+
+def _bank(console: Console, budget_s: float) -> None:
+    from graphopt.evaluate.bench_bank import bench_bank
+
+    chosen = ("prefixes", "attention_grad", "conv_grad", "mlp_grad", "viterbi", "clustering")
+    others = [builtin_programs()[name] for name in chosen]
+    bench_bank([*load_programs("demo").values(), *others], console)
 
 
 def _identity(console: Console, budget_s: float) -> None:

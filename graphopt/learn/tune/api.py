@@ -13,6 +13,7 @@ from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune.confirm import confirm
 from graphopt.learn.tune.options import tune_options
 from graphopt.learn.tune.progress import Event, Listener, ignore
+from graphopt.learn.tune.ranking import BankRanker
 from graphopt.learn.tune.result import ModuleResult, TuneResult
 from graphopt.learn.tune.search import Known, ModuleSearch
 from graphopt.learn.tune.subject import Subject, make_subject
@@ -115,7 +116,7 @@ def _search_module(
             runner.start()
         except GraphOptError as error:
             return ModuleResult(graph.name, graph.fingerprint, len(graph), note=error.what)
-        search = ModuleSearch(runner, store, seed)
+        search = ModuleSearch(runner, store, seed, BankRanker(runner, store))
         try:
             for tried in search.steps():
                 best = search.best.ratio
