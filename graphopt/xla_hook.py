@@ -15,8 +15,15 @@ from typing import Final
 
 from graphopt.errors import UnsupportedJaxError
 
-Handler = Callable[[bytes], bytes | None]
-"""Takes serialised module bytes; returns new bytes, or None to pass. Must not raise."""
+
+class Keep:
+    """Answer of a handler: XLA's default, and nobody else is asked."""
+
+
+KEEP: Final = Keep()
+
+Handler = Callable[[bytes], bytes | Keep | None]
+"""Takes serialised module bytes; returns new bytes, `KEEP`, or None to pass. Must not raise."""
 
 _NAME: Final = "graphopt"
 _PLATFORMS: Final = ("cpu",)
@@ -44,12 +51,15 @@ _subscriptions: list[Subscription] = []
 _registered = False
 
 
-def subscribe(handler: Handler, *, module_name: str | None = None) -> Subscription:
+def subscribe(
+    handler: Handler, *, module_name: str | None = None, first: bool = False
+) -> Subscription:
     """Offers every module that XLA:CPU compiles from now on to `handler`.
 
     Args:
         handler: called on XLA's own threads, several at once.
         module_name: ask only for the module of this name, and nobody else for it.
+        first: ask before those who subscribed earlier.
 
     Raises:
         UnsupportedJaxError: this jax has no transformation hook.
@@ -57,7 +67,7 @@ def subscribe(handler: Handler, *, module_name: str | None = None) -> Subscripti
     subscription = Subscription(handler, module_name)
     with _lock:
         _register()
-        _subscriptions.append(subscription)
+        _subscriptions.insert(0 if first else len(_subscriptions), subscription)
     return subscription
 
 
@@ -144,4 +154,6 @@ def _callback(data: bytes) -> bytes | None:
             continue
         if isinstance(answer, bytes):
             return answer
+        if isinstance(answer, Keep):
+            return None
     return None

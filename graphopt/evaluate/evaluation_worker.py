@@ -14,7 +14,8 @@ from graphopt.errors import GraphOptError
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune import Event, tune
 from graphopt.learn.tune.confirm import confirm
-from graphopt.learn.tune.subject import Subject, make_subject
+from graphopt.learn.tune.program import Subject
+from graphopt.learn.tune.subject import make_subject
 from graphopt.policy import NamedPolicy, resolve
 from graphopt.store import Store
 

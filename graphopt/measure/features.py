@@ -116,10 +116,10 @@ class NodeCosts:
         graph = self.graph
         proto = HloInstructionProto.FromString(graph.source.attributes[node])
         if graph.ops[node].name == "convolution":
+            # Output features are the kernel's largest dimension that the result has, too.
             kernel = graph.operand_lists[node][1]
-            out = proto.convolution_dimension_numbers.kernel_output_feature_dimension
-            dims = graph.dim_lists[kernel]
-            return float(graph.elements[kernel]) / max(1, dims[out] if out < len(dims) else 1)
+            shared = set(graph.dim_lists[kernel]) & set(graph.dim_lists[node])
+            return float(graph.elements[kernel]) / max(shared, default=1)
         dims = graph.dim_lists[graph.operand_lists[node][0]]
         return float(
             math.prod(dims[d] for d in proto.dot_dimension_numbers.lhs_contracting_dimensions)

@@ -12,11 +12,12 @@ from graphopt.errors import GraphOptError, WorkloadError
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune.confirm import confirm
 from graphopt.learn.tune.options import tune_options
+from graphopt.learn.tune.program import Subject
 from graphopt.learn.tune.progress import Event, Listener, ignore
 from graphopt.learn.tune.ranking import BankRanker
 from graphopt.learn.tune.result import ModuleResult, TuneResult
 from graphopt.learn.tune.search import Known, ModuleSearch
-from graphopt.learn.tune.subject import Subject, make_subject
+from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Comparison
 from graphopt.measure.runner import Runner
 from graphopt.store import Store, Winner, decode_decisions
@@ -73,8 +74,10 @@ def tune(
     tell("plan", describe_plan(subject, budget_s))
     results: list[ModuleResult] = []
     search_end = end - CONFIRM_SHARE * budget_s
+    sizes = [_searchable_nodes(data) for data, _ in subject.modules]
     for number, (data, inputs) in enumerate(subject.modules):
-        share = (search_end - time.perf_counter()) / (len(subject.modules) - number)
+        left = search_end - time.perf_counter()
+        share = left * sizes[number] / max(1, sum(sizes[number:]))
         results.append(_search_module(data, inputs, store, seed, share, evaluations, tell))
     tell("confirm", "measuring the winner against XLA's default on the real inputs")
     return _finish(subject, results, store, begin, end, tell)
@@ -93,6 +96,15 @@ def describe_plan(subject: Subject, budget_s: float) -> str:
         f"{subject.name}: {len(subject.modules)} module(s) of {', '.join(sizes)}; XLA compiles in "
         f"{subject.default.compile_s:.2f} s; up to {budget_s:.0f} s of search in a child process{lost}"
     )
+
+
+def _searchable_nodes(data: bytes) -> int:
+    """Nodes of a module, by which the budget is divided; 0 where there is nothing to search."""
+    try:
+        nodes = len(build_graph(data, allow_donation=True))
+    except GraphOptError:
+        return 0
+    return nodes if nodes >= MIN_NODES else 0
 
 
 def _search_module(

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from graphopt.learn.tune.subject import Subject
+from graphopt.learn.tune.program import Subject
 from graphopt.measure import Comparison, Compiled, compare
 from graphopt.measure.inputs import host_array
 from graphopt.measure.yardstick import Yardstick

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from graphopt.learn.tune.confirm import Runs
-from graphopt.learn.tune.subject import Subject
+from graphopt.learn.tune.program import Subject
 from graphopt.machine import probe
 from graphopt.measure import Comparison, compare, compare_outputs
 from graphopt.store import Store
@@ -36,7 +36,11 @@ def tune_options(
     Results must stay within the tolerances: vector width changes the order of summation only.
     """
     left = end - time.perf_counter()
-    if subject.donates or left < 2.0 * (subject.default.compile_s + 0.5):
+    if (
+        subject.donates
+        or len(subject.modules) > 1
+        or left < 2.0 * (subject.default.compile_s + 0.5)
+    ):
         return {}, None
     plain = Runs(subject.compile(transform), donates=False)
     reference = plain()

@@ -5,40 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from graphopt import jax_private
 from graphopt.errors import WorkloadError
 from graphopt.hlo.module import has_donation, parse
+from graphopt.learn.tune.eager import is_traceable, make_eager_subject
+from graphopt.learn.tune.program import Subject
 from graphopt.measure.compiling import Compiled, Transform, compile_lowered
 from graphopt.measure.inputs import recorded_inputs
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass
-class Subject:
-    """A program to tune.
-
-    Attributes:
-        name: for reports.
-        compile: compiles it anew, its modules passing through a transform.
-        default: compiled by XLA alone.
-        modules: the main modules, largest first: (bytes, inputs or None).
-        donates: its module donates inputs, which a rewrite loses.
-        digest: of the lowered program, for compile options.
-    """
-
-    name: str
-    compile: Callable[..., Compiled]
-    default: Compiled
-    modules: list[tuple[bytes, list[Array] | None]]
-    donates: bool
-    digest: str
 
 
 def make_subject(
@@ -51,7 +28,8 @@ def make_subject(
     """Captures a program.
 
     Args:
-        fn: a jittable function, or one that is jitted already: its donated and static arguments count.
+        fn: a jittable function; one that is jitted already: its donated and static arguments count; or
+            one that cannot be traced as a whole and calls several jitted functions.
         args: concrete positional arguments.
         static_argnums: positions of static arguments of a function that is not jitted.
         name: for reports.
@@ -62,6 +40,8 @@ def make_subject(
     label = str(name or getattr(fn, "__name__", type(fn).__name__))
     statics = jax_private.static_positions(fn, len(args)) if hasattr(fn, "lower") else None
     dynamic = tuple(a for i, a in enumerate(args) if i not in set(statics or static_argnums))
+    if not hasattr(fn, "lower") and not static_argnums and not is_traceable(fn, args):
+        return make_eager_subject(fn, args, label)
     try:
         if hasattr(fn, "lower"):
             lower: Any = lambda: fn.lower(*args)  # noqa: E731 - one of two ways to lower
