@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from graphopt.corpus.program import Program
-from graphopt.hlo import DecisionBatch, Decisions, Graph
-from graphopt.learn.search.moves import Mover
+from graphopt.hlo import DecisionBatch, Decisions
+from graphopt.learn.fill import neighbours
 from graphopt.learn.search.portfolio import portfolio
 from graphopt.measure import compile_with
 from graphopt.measure.bank import BankScorer
@@ -116,20 +116,6 @@ def _one(program: Program, store: Store) -> BankRow:
     return BankRow(
         program.name, len(graph), kernels, seconds, predicted, measured, batch_rate, single_rate
     )
-
-
-def neighbours(
-    graph: Graph, starts: Sequence[Decisions], rng: np.random.Generator, count: int
-) -> list[Decisions]:
-    """Vectors one to six moves away from random starting points."""
-    mover = Mover(graph, rng)
-    out = []
-    for _ in range(count):
-        vector = starts[int(rng.integers(len(starts)))]
-        for _ in range(int(rng.integers(1, 7))):
-            vector, _ = mover.move(vector)
-        out.append(vector)
-    return out
 
 
 def rates(scorer: BankScorer, vectors: Sequence[Decisions]) -> tuple[float, float]:
