@@ -1,0 +1,386 @@
+"""What training consists of besides the model: normalisations, losses, optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+
+from graphopt.corpus.inputs import Draws
+from graphopt.corpus.program import Built
+from graphopt.corpus.programs._common import Family, Tree, layer_norm, mlp, rms_norm
+
+NORMALISATION = Family("normalisation")
+LOSS = Family("loss")
+OPTIMIZER = Family("optimizer")
+FAMILIES = (NORMALISATION, LOSS, OPTIMIZER)
+
+
+@NORMALISATION.program("batch_norm_train_grad", "batch norm with running statistics, f32[16,24,24,32]: gradient", gradient=True)
+def _batch_norm_train_grad() -> Built:
+    draws = Draws(0)
+
+    def loss(scale: Array, bias: Array, x: Array, running: Array) -> Tree:
+        mean, variance = jnp.mean(x, axis=(0, 1, 2)), jnp.var(x, axis=(0, 1, 2))
+        y = jax.nn.relu((x - mean) * lax.rsqrt(variance + 1e-5) * scale + bias)
+        return jnp.mean(y**2), 0.9 * running + 0.1 * jnp.stack([mean, variance])
+
+    args = (draws.normal(32), draws.normal(32), draws.normal(16, 24, 24, 32), draws.normal(2, 32))
+    return jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True), args
+
+
+@NORMALISATION.program("layer_norm_residual", "dropout mask, residual and layer norm of f32[512,512]")
+def _layer_norm_residual() -> Built:
+    draws = Draws(1)
+
+    def run(x: Array, residual: Array, keep: Array, scale: Array, bias: Array) -> Tree:
+        total = residual + jnp.where(keep, x / 0.9, 0.0)
+        return total, layer_norm(total, scale, bias)
+
+    keep = draws.uniform(512, 512) < 0.9
+    arrays = (draws.normal(512, 512), draws.normal(512, 512))
+    return run, (*arrays, keep, draws.normal(512), draws.normal(512))
+
+
+@NORMALISATION.program("layer_norm_grad", "gradient of layer norm over f32[512,256]", gradient=True)
+def _layer_norm_grad() -> Built:
+    draws = Draws(2)
+
+    def pull(x: Array, scale: Array, bias: Array, cotangent: Array) -> Tree:
+        y, back = jax.vjp(layer_norm, x, scale, bias)
+        return y, back(cotangent)
+
+    return pull, (draws.normal(512, 256), draws.normal(256), draws.normal(256), draws.normal(512, 256))
+
+
+@NORMALISATION.program("group_norm_silu_grad", "gradient of group norm and SiLU over f32[4,24,24,32], 8 groups", gradient=True)
+def _group_norm_silu_grad() -> Built:
+    draws = Draws(3)
+
+    def loss(x: Array, scale: Array) -> Array:
+        groups = x.reshape(x.shape[0], -1, 8, x.shape[-1] // 8)
+        mean = jnp.mean(groups, axis=(1, 3), keepdims=True)
+        variance = jnp.var(groups, axis=(1, 3), keepdims=True)
+        normed = ((groups - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape)
+        return jnp.mean(jnp.cos(jax.nn.silu(normed * scale)))
+
+    return jax.grad(loss, argnums=(0, 1)), (draws.normal(4, 24, 24, 32), draws.normal(32))
+
+
+@NORMALISATION.program("adaptive_instance_norm", "style transfer of channel statistics, two f32[4,48,48,16]")
+def _adaptive_instance_norm() -> Built:
+    draws = Draws(4)
+
+    def run(content: Array, style: Array) -> Array:
+        def statistics(x: Array) -> Tree:
+            mean = jnp.mean(x, axis=(1, 2), keepdims=True)
+            return mean, jnp.sqrt(jnp.mean((x - mean) ** 2, axis=(1, 2), keepdims=True) + 1e-5)
+
+        (mean, spread), (target, width) = statistics(content), statistics(style)
+        return (content - mean) / spread * width + target
+
+    return run, (draws.normal(4, 48, 48, 16), 2.0 + draws.normal(4, 48, 48, 16))
+
+
+@NORMALISATION.program("rms_norm_chain", "four RMS norms around gated units, f32[256,256]")
+def _rms_norm_chain() -> Built:
+    draws = Draws(5)
+
+    def run(x: Array, scales: Array) -> Array:
+        for scale in scales:
+            normed = rms_norm(x, scale)
+            x = x + jax.nn.sigmoid(normed) * jnp.tanh(jnp.roll(normed, 1, axis=-1))
+        return x
+
+    return run, (draws.normal(256, 256), 1.0 + draws.normal(4, 256, scale=0.1))
+
+
+@NORMALISATION.program("spectral_norm_weights", "15 power iterations and weight norm of f32[192,128]", loops=True)
+def _spectral_norm_weights() -> Built:
+    draws = Draws(6)
+
+    def run(weights: Array, u: Array, gain: Array) -> Tree:
+        def step(_: Array, u: Array) -> Array:
+            v = weights.T @ u
+            u = weights @ (v * lax.rsqrt(jnp.sum(v**2) + 1e-9))
+            return u * lax.rsqrt(jnp.sum(u**2) + 1e-9)
+
+        u = lax.fori_loop(0, 15, step, u)
+        largest = jnp.linalg.norm(weights.T @ u)
+        columns = jnp.sqrt(jnp.sum(weights**2, axis=0) + 1e-9)
+        return weights / largest, gain * weights / columns, u
+
+    return run, (draws.normal(192, 128), draws.normal(192), draws.normal(128))
+
+
+@NORMALISATION.program("local_response_norm_grad", "AlexNet's response norm over f32[2,20,20,48]: gradient", gradient=True)
+def _local_response_norm_grad() -> Built:
+    def loss(x: Array) -> Array:
+        total = lax.reduce_window(x**2, 0.0, lax.add, (1, 1, 1, 5), (1, 1, 1, 1), "SAME")
+        return jnp.sum(jnp.tanh(x / (2.0 + 1e-1 * total) ** 0.75))
+
+    return jax.value_and_grad(loss), (Draws(7).normal(2, 20, 20, 48),)
+
+
+@LOSS.program("label_smoothing_grad", "smoothed cross entropy of f32[256,512] logits: gradient", gradient=True)
+def _label_smoothing_grad() -> Built:
+    draws = Draws(8)
+
+    def loss(logits: Array, labels: Array) -> Tree:
+        target = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), 0.1)
+        return jnp.mean(optax.softmax_cross_entropy(logits, target))
+
+    return jax.value_and_grad(loss), (draws.normal(256, 512), draws.integers(512, 256))
+
+
+@LOSS.program("z_loss_masked_grad", "masked token loss with z-loss and accuracy, f32[8,64,200]: gradient", gradient=True)
+def _z_loss_masked_grad() -> Built:
+    draws = Draws(9)
+
+    def loss(logits: Array, labels: Array, lengths: Array) -> Tree:
+        mask = (jnp.arange(logits.shape[1])[None] < lengths[:, None]).astype(jnp.float32)
+        total = jax.nn.logsumexp(logits, axis=-1)
+        picked = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        right = (jnp.max(logits, axis=-1) == picked).astype(jnp.float32)
+        count = jnp.sum(mask)
+        value = jnp.sum(mask * (total - picked + 1e-4 * total**2)) / count
+        return value, jnp.sum(mask * right) / count
+
+    args = (draws.normal(8, 64, 200), draws.integers(200, 8, 64), draws.integers(60, 8, low=20))
+    return jax.value_and_grad(loss, has_aux=True), args
+
+
+@LOSS.program("focal_detection_grad", "focal and smooth-L1 loss with IoU over 512 boxes: gradient", gradient=True)
+def _focal_detection_grad() -> Built:
+    draws = Draws(10)
+
+    def loss(scores: Array, boxes: Array, truth: Array, labels: Array) -> Array:
+        chance = jax.nn.sigmoid(scores)
+        right = jnp.where(labels > 0, chance, 1.0 - chance)
+        focal = -((1.0 - right) ** 2) * jnp.log(right + 1e-6)
+        gap = jnp.abs(boxes - truth)
+        smooth = jnp.where(gap < 1.0, 0.5 * gap**2, gap - 0.5)
+        low = jnp.maximum(boxes[:, :2], truth[:, :2])
+        high = jnp.minimum(boxes[:, 2:], truth[:, 2:])
+        shared = jnp.prod(jnp.maximum(high - low, 0.0), axis=-1)
+        area = jnp.prod(boxes[:, 2:] - boxes[:, :2], -1) + jnp.prod(truth[:, 2:] - truth[:, :2], -1)
+        overlap = shared / (area - shared + 1e-6)
+        return jnp.mean(focal) + jnp.mean(smooth) + jnp.mean(1.0 - overlap)
+
+    low = draws.uniform(512, 2)
+    boxes = np.concatenate([low, low + draws.uniform(512, 2, low=0.5, high=1.5)], axis=1)
+    args = (draws.normal(512, 8), boxes, boxes + draws.normal(512, 4, scale=0.1), draws.integers(2, 512, 8))
+    return jax.value_and_grad(loss, argnums=(0, 1)), args
+
+
+@LOSS.program("info_nce_grad", "two-way contrastive loss between f32[128,64] embeddings: gradient", gradient=True)
+def _info_nce_grad() -> Built:
+    draws = Draws(11)
+
+    def loss(left: Array, right: Array, heat: Array) -> Array:
+        left = left / jnp.linalg.norm(left, axis=-1, keepdims=True)
+        right = right / jnp.linalg.norm(right, axis=-1, keepdims=True)
+        scores = jnp.exp(heat) * left @ right.T
+        own = jnp.diagonal(scores)
+        both = jax.nn.logsumexp(scores, axis=0) + jax.nn.logsumexp(scores, axis=1)
+        return jnp.mean(0.5 * both - own)
+
+    args = (draws.normal(128, 64), draws.normal(128, 64), np.float32(1.0))
+    return jax.value_and_grad(loss, argnums=(0, 1, 2)), args
+
+
+@LOSS.program("triplet_mining_grad", "batch-hard triplet loss over f32[96,32]: gradient", gradient=True)
+def _triplet_mining_grad() -> Built:
+    draws = Draws(12)
+
+    def loss(x: Array, labels: Array) -> Array:
+        square = jnp.sum(x**2, axis=-1)
+        distance = jnp.sqrt(jnp.maximum(square[:, None] + square[None] - 2.0 * x @ x.T, 1e-3))
+        same = labels[:, None] == labels[None]
+        hardest = jnp.max(jnp.where(same, distance, 0.0), axis=1)
+        nearest = jnp.min(jnp.where(same, 1e3, distance), axis=1)
+        return jnp.mean(jax.nn.softplus(hardest - nearest + 0.3))
+
+    return jax.value_and_grad(loss), (draws.normal(96, 32), draws.integers(8, 96))
+
+
+@LOSS.program("ctc_grad", "connectionist temporal classification, f32[4,40,24], labels i32[4,8]: gradient",
+              gradient=True, loops=True)  # fmt: skip
+def _ctc_grad() -> Built:
+    draws = Draws(13)
+
+    def loss(logits: Array, labels: Array, padding: Array) -> Tree:
+        return jnp.mean(optax.ctc_loss(logits, jnp.zeros(logits.shape[:2]), labels, padding))
+
+    padding = (np.arange(8)[None] >= np.array([[8], [6], [5], [7]])).astype(np.float32)
+    return jax.value_and_grad(loss), (draws.normal(4, 40, 24), draws.integers(24, 4, 8, low=1), padding)
+
+
+@LOSS.program("distillation_grad", "student loss against a teacher with temperature, f32[128,100]: gradient", gradient=True)
+def _distillation_grad() -> Built:
+    draws = Draws(14)
+
+    def loss(student: Tree, teacher: Tree, x: Array) -> Array:
+        target = jax.nn.softmax(mlp(teacher, x) / 4.0)
+        guess = jax.nn.log_softmax(mlp(student, x) / 4.0)
+        divergence = jnp.sum(target * (jnp.log(target + 1e-9) - guess), axis=-1)
+        return 16.0 * jnp.mean(divergence)
+
+    args = (draws.layers(48, 32, 100), draws.layers(48, 96, 100), draws.normal(128, 48))
+    return jax.value_and_grad(loss), args
+
+
+@LOSS.program("soft_dtw_grad", "soft dynamic time warping of two f32[32,4] series: gradient", gradient=True, loops=True)
+def _soft_dtw_grad() -> Built:
+    draws = Draws(15)
+
+    def loss(left: Array, right: Array) -> Tree:
+        cost = jnp.sum((left[:, None] - right[None]) ** 2, axis=-1)
+
+        def soft_min(*values: Array) -> Array:
+            return -jax.nn.logsumexp(-jnp.stack(values), axis=0)
+
+        def row(above: Array, costs: Array) -> tuple[Array, None]:
+            def cell(carry: Tree, now: Tree) -> tuple[Tree, Array]:
+                left, corner = carry
+                cost, up = now
+                value = cost + soft_min(left, corner, up)
+                return (value, up), value
+
+            start = (jnp.float32(1e3), above[0])
+            values = lax.scan(cell, start, (costs, above[1:]))[1]
+            return jnp.concatenate([jnp.full(1, 1e3), values]), None
+
+        start = jnp.full(right.shape[0] + 1, 1e3).at[0].set(0.0)
+        return lax.scan(row, start, cost)[0][-1]
+
+    return jax.value_and_grad(loss), (draws.normal(32, 4, scale=0.3), draws.normal(32, 4, scale=0.3))
+
+
+# Optimizers over a tree of parameters, moments near zero as early in training.
+
+
+def _weights(draws: Draws, scale: float = 1.0) -> Tree:
+    shapes = ((256, 128), (128,), (128, 128), (128,), (3, 3, 16, 32), (32,), (512, 48), (48,))
+    return {f"p{i}": draws.normal(*shape, scale=scale) for i, shape in enumerate(shapes)}
+
+
+def _update(optimizer: Any, seed: int) -> Built:
+    draws = Draws(seed)
+    params, grads = _weights(draws), _weights(draws, 0.1)
+
+    def step(grads: Tree, state: Tree, params: Tree) -> Tree:
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    abstract = jax.eval_shape(optimizer.init, params)
+
+    def fill(leaf: Any) -> Any:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return np.full(leaf.shape, 3, leaf.dtype)
+        return (0.01 + np.abs(draws.normal(*leaf.shape, scale=0.1))).astype(leaf.dtype)
+
+    return step, (grads, jax.tree.map(fill, abstract), params)
+
+
+@OPTIMIZER.program("adamw_clip_schedule", "AdamW with global clipping and a warm-up cosine schedule, 8 arrays")
+def _adamw_clip_schedule() -> Built:
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 1e-3, 100, 1000)
+    return _update(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule)), 16)
+
+
+@OPTIMIZER.program("lamb_update", "LAMB with trust ratios per array, 8 arrays")
+def _lamb_update() -> Built:
+    return _update(optax.lamb(1e-3), 17)
+
+
+@OPTIMIZER.program("adafactor_update", "Adafactor with factored second moments, 8 arrays")
+def _adafactor_update() -> Built:
+    return _update(optax.adafactor(1e-3, min_dim_size_to_factor=32), 18)
+
+
+@OPTIMIZER.program("lion_update", "Lion, 8 arrays")
+def _lion_update() -> Built:
+    return _update(optax.lion(1e-3), 19)
+
+
+@OPTIMIZER.program("nesterov_lookahead_ema", "Nesterov momentum, weight decay and an average of the weights")
+def _nesterov_lookahead_ema() -> Built:
+    chain = (optax.add_decayed_weights(1e-4), optax.sgd(0.1, momentum=0.9, nesterov=True), optax.ema(0.99))
+    return _update(optax.chain(*chain), 20)
+
+
+@OPTIMIZER.program("amsgrad_centralized", "centralized gradients, noise-free AMSGrad, 8 arrays")
+def _amsgrad_centralized() -> Built:
+    return _update(optax.chain(optax.centralize(), optax.amsgrad(1e-3)), 21)
+
+
+@OPTIMIZER.program("muon_orthogonal_update", "momentum, orthogonalized by five Newton-Schulz steps, f32[128,96]", loops=True)
+def _muon_orthogonal_update() -> Built:
+    draws = Draws(22)
+
+    def step(weights: Array, momentum: Array, grad: Array) -> Tree:
+        momentum = 0.95 * momentum + grad
+        x = grad + 0.95 * momentum
+        x = x / (jnp.linalg.norm(x) + 1e-6)
+
+        def newton(_: Array, x: Array) -> Array:
+            gram = x.T @ x
+            return 3.4445 * x + x @ (-4.775 * gram + 2.0315 * gram @ gram)
+
+        x = lax.fori_loop(0, 5, newton, x)
+        return weights - 0.02 * x, momentum
+
+    return step, tuple(draws.normal(128, 96) for _ in range(3))
+
+
+@OPTIMIZER.program("lbfgs_two_loop", "L-BFGS direction from ten stored pairs of f32[4096]", loops=True)
+def _lbfgs_two_loop() -> Built:
+    draws = Draws(23)
+
+    def direction(grad: Array, steps: Array, changes: Array) -> Array:
+        rho = 1.0 / jnp.sum(steps * changes, axis=1)
+
+        def down(q: Array, now: Tree) -> tuple[Array, Array]:
+            s, y, r = now
+            alpha = r * jnp.sum(s * q)
+            return q - alpha * y, alpha
+
+        q, alphas = lax.scan(down, grad, (steps, changes, rho), reverse=True)
+        q = q * jnp.sum(steps[-1] * changes[-1]) / jnp.sum(changes[-1] ** 2)
+
+        def up(q: Array, now: Tree) -> tuple[Array, None]:
+            s, y, r, alpha = now
+            return q + s * (alpha - r * jnp.sum(y * q)), None
+
+        return -lax.scan(up, q, (steps, changes, rho, alphas))[0]
+
+    steps = draws.normal(10, 4096)
+    return direction, (draws.normal(4096), steps, 2.0 * steps + draws.normal(10, 4096, scale=0.1))
+
+
+@OPTIMIZER.program("sgd_epoch_scan", "40 minibatch Adam steps on a two-layer network as one scan", gradient=True, loops=True)
+def _sgd_epoch_scan() -> Built:
+    draws = Draws(24)
+
+    def epoch(params: Tree, xs: Array, ys: Array) -> Tree:
+        def loss(params: Tree, x: Array, y: Array) -> Array:
+            return jnp.mean((mlp(params, x, jnp.tanh) - y) ** 2)
+
+        def step(carry: Tree, batch: Tree) -> tuple[Tree, Array]:
+            params, first, second = carry
+            value, grads = jax.value_and_grad(loss)(params, *batch)
+            first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
+            second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, grads)
+            params = jax.tree.map(lambda p, m, v: p - 0.01 * m * lax.rsqrt(v + 1e-6), params, first, second)
+            return (params, first, second), value
+
+        zeros = jax.tree.map(jnp.zeros_like, params)
+        return lax.scan(step, (params, zeros, zeros), (xs, ys))
+
+    xs = draws.normal(40, 16, 12)
+    return epoch, (draws.layers(12, 32, 1), xs, np.sin(xs[..., :1]))
