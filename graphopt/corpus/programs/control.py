@@ -113,11 +113,11 @@ def _cartpole_batch() -> Built:
     return _rollout(_cartpole, _linear(10.0), 100, ended), (gains, start)
 
 
-@CONTROL.program("cartpole_single_network", "250 steps of one cart-pole under a two-layer network", loops=True)
+@CONTROL.program("cartpole_single_network", "1000 steps of one cart-pole under a two-layer network", loops=True)
 def _cartpole_single_network() -> Built:
     draws = Draws(1)
     params = [(0.3 * w, 0.0 * b) for w, b in draws.layers(4, 16, 1)]
-    return _rollout(_cartpole, _smooth_policy(3.0), 250, lambda s: jnp.abs(s[2]) > 1.0), (
+    return _rollout(_cartpole, _smooth_policy(3.0), 1000, lambda s: jnp.abs(s[2]) > 1.0), (
         params,
         draws.uniform(4, 1, low=-0.05, high=0.05),
     )
@@ -134,17 +134,17 @@ def _cartpole_policy_gradient() -> Built:
     return jax.value_and_grad(cost), (gains, Draws(2).uniform(4, 16, low=-0.05, high=0.05))
 
 
-@CONTROL.program("pendulum_energy_swing", "200 steps of 8 pendulums swung up by an energy rule", loops=True)
+@CONTROL.program("pendulum_energy_swing", "1000 steps of 8 pendulums swung up by an energy rule", loops=True)
 def _pendulum_energy_swing() -> Built:
     def act(gain: Array, state: Array) -> Array:
         energy = 0.5 * state[1] ** 2 - 15.0 * (1.0 - jnp.cos(state[0]))
         return 2.0 * jnp.tanh(gain * (20.0 - energy) * state[1])
 
     start = Draws(3).uniform(2, 8, low=-0.2, high=0.2)
-    return _rollout(_pendulum, act, 200), (np.float32(0.05), start)
+    return _rollout(_pendulum, act, 1000), (np.float32(0.05), start)
 
 
-@CONTROL.program("pendulum_cross_entropy", "planning: three rounds of 48 action sequences of 25 steps",
+@CONTROL.program("pendulum_cross_entropy", "planning: three rounds of 128 action sequences of 40 steps",
                  loops=True, chaotic=True)  # fmt: skip
 def _pendulum_cross_entropy() -> Built:
     def plan(state: Array, noise: Array) -> Tree:
@@ -168,37 +168,40 @@ def _pendulum_cross_entropy() -> Built:
         start = (jnp.zeros(noise.shape[1]), jnp.ones(noise.shape[1]))
         return lax.scan(improve, start, noise)
 
-    return plan, (np.array([3.0, 0.0], np.float32), Draws(4).normal(3, 25, 48))
+    return plan, (np.array([3.0, 0.0], np.float32), Draws(4).normal(3, 40, 128))
 
 
-@CONTROL.program("acrobot_rk4", "60 Runge-Kutta steps of one acrobot under a network, f32[4,1]", loops=True)
+@CONTROL.program("acrobot_rk4", "300 Runge-Kutta steps of one acrobot under a network, f32[4,1]", loops=True)
 def _acrobot_rk4() -> Built:
     draws = Draws(5)
     start = draws.uniform(4, 1, low=-0.1, high=0.1)
-    return _rollout(_acrobot, _smooth_policy(1.0), 60), (draws.layers(4, 12, 1), start)
+    return _rollout(_acrobot, _smooth_policy(1.0), 300), (draws.layers(4, 12, 1), start)
 
 
-@CONTROL.program("acrobot_sensitivity", "gradient of the tip height through 20 acrobot steps, batch 8",
+@CONTROL.program("acrobot_sensitivity", "gradient of the tip height through 60 Euler steps of acrobots, batch 8",
                  gradient=True, loops=True)  # fmt: skip
 def _acrobot_sensitivity() -> Built:
+    def step(state: Array, torque: Array) -> Array:
+        return state + 0.01 * _acrobot_rate(state, torque)
+
     def height(params: Tree, start: Array) -> Tree:
-        state = _rollout(_acrobot, _smooth_policy(1.0), 20)(params, start)[0]
+        state = _rollout(step, _smooth_policy(1.0), 60)(params, start)[0]
         return jnp.mean(-jnp.cos(state[0]) - jnp.cos(state[0] + state[1]))
 
     draws = Draws(6)
     return jax.value_and_grad(height), (draws.layers(4, 12, 1), draws.uniform(4, 8, low=-0.1, high=0.1))
 
 
-@CONTROL.program("mountain_car_tiles", "200 steps of 32 mountain cars under an energy-pumping policy", loops=True)
+@CONTROL.program("mountain_car_tiles", "600 steps of 32 mountain cars under an energy-pumping policy", loops=True)
 def _mountain_car_tiles() -> Built:
     def act(gain: Array, state: Array) -> Array:
         return jnp.tanh(gain * state[1])
 
     start = np.stack([Draws(7).uniform(32, low=-0.6, high=-0.4), np.zeros(32, np.float32)])
-    return _rollout(_mountain_car, act, 200, lambda s: s[0] >= 0.5), (np.float32(200.0), start)
+    return _rollout(_mountain_car, act, 600, lambda s: s[0] >= 0.5), (np.float32(200.0), start)
 
 
-@CONTROL.program("lqr_tracking", "Riccati recursion and rollout of a 4-state regulator, 80 steps", loops=True)
+@CONTROL.program("lqr_tracking", "Riccati recursion and rollout of a 4-state regulator, 500 steps", loops=True)
 def _lqr_tracking() -> Built:
     draws = Draws(8)
 
@@ -210,7 +213,7 @@ def _lqr_tracking() -> Built:
             value = jnp.eye(4) + a.T @ value @ a - cross.T @ gain
             return value, gain
 
-        _, gains = lax.scan(back, jnp.eye(4), length=80)
+        _, gains = lax.scan(back, jnp.eye(4), length=500)
 
         def forward(state: Array, gain: Array) -> tuple[Array, Array]:
             state = (a - b @ gain) @ state
@@ -335,7 +338,7 @@ def _value_iteration() -> Built:
     return solve, (chances, draws.normal(4, 96))
 
 
-@RL_UPDATE.program("v_trace_returns", "V-trace targets and policy-gradient weights, f32[80,32]", loops=True)
+@RL_UPDATE.program("v_trace_returns", "V-trace targets and policy-gradient weights, f32[300,64]", loops=True)
 def _v_trace_returns() -> Built:
     draws = Draws(14)
 
@@ -350,9 +353,9 @@ def _v_trace_returns() -> Built:
             carry = gap + 0.99 * trace * carry
             return carry, carry
 
-        change = lax.scan(back, jnp.zeros(32), (gaps, trace), reverse=True)[1]
+        change = lax.scan(back, jnp.zeros(64), (gaps, trace), reverse=True)[1]
         goal = values + change
         shifted = jnp.concatenate([goal[1:], values[-1:]])
         return goal, rho * (rewards + 0.99 * shifted - values)
 
-    return targets, tuple(draws.normal(80, 32) for _ in range(4))
+    return targets, tuple(draws.normal(300, 64) for _ in range(4))

@@ -33,14 +33,14 @@ def _lorenz(y: Array) -> Array:
     return jnp.stack([10.0 * (b - a), a * (28.0 - c) - b, a * b - 8.0 / 3.0 * c])
 
 
-@ODE.program("lorenz_rk4", "400 Runge-Kutta steps of 16 Lorenz systems, f32[3,16]", loops=True)
+@ODE.program("lorenz_rk4", "1000 Runge-Kutta steps of 16 Lorenz systems, f32[3,16]", loops=True)
 def _lorenz_rk4() -> Built:
     def run(y: Array) -> Tree:
         def step(y: Array, _: None) -> tuple[Array, Array]:
             y = _rk4(_lorenz, y, 0.005)
             return y, y[2]
 
-        return lax.scan(step, y, length=400)
+        return lax.scan(step, y, length=1000)
 
     return run, (1.0 + Draws(0).normal(3, 16, scale=0.01),)
 
@@ -89,10 +89,10 @@ def _van_der_pol_adaptive() -> Built:
 
         return lax.while_loop(going, step, (y, jnp.float32(0.0), jnp.float32(0.05)))[0]
 
-    return run, (np.array([2.0, 0.0], np.float32), np.float32(30.0))
+    return run, (np.array([2.0, 0.0], np.float32), np.float32(300.0))
 
 
-@ODE.program("lotka_volterra_fit_grad", "gradient of a fit to 150 midpoint steps of predator and prey", gradient=True, loops=True)
+@ODE.program("lotka_volterra_fit_grad", "gradient of a fit to 600 midpoint steps of predator and prey", gradient=True, loops=True)
 def _lotka_volterra_fit_grad() -> Built:
     def loss(rates: Array, y: Array, data: Array) -> Array:
         def rate(y: Array) -> Array:
@@ -106,7 +106,7 @@ def _lotka_volterra_fit_grad() -> Built:
         return jnp.mean(lax.scan(step, y, data)[1])
 
     args = (np.array([1.1, 0.4, 0.1, 0.4], np.float32), np.full(2, 3.0, np.float32))
-    return jax.value_and_grad(loss, argnums=(0, 1)), (*args, Draws(1).normal(150, 2))
+    return jax.value_and_grad(loss, argnums=(0, 1)), (*args, Draws(1).normal(600, 2))
 
 
 @ODE.program("neural_ode_grad", "gradient through 20 Runge-Kutta steps of a learned field, f32[32,8]", gradient=True, loops=True)
@@ -162,7 +162,7 @@ def _euler_maruyama_paths() -> Built:
     return run, (Draws(4).normal(256, scale=0.2), np.uint32(3))
 
 
-@ODE.program("kuramoto_heun", "200 Heun steps of 96 coupled phase oscillators", loops=True)
+@ODE.program("kuramoto_heun", "200 Heun steps of 48 coupled phase oscillators", loops=True)
 def _kuramoto_heun() -> Built:
     draws = Draws(5)
 
@@ -177,7 +177,7 @@ def _kuramoto_heun() -> Built:
 
         return lax.scan(step, phase, length=200)
 
-    return run, (draws.uniform(96, high=6.0), draws.normal(96, scale=0.5))
+    return run, (draws.uniform(48, high=6.0), draws.normal(48, scale=0.5))
 
 
 @ODE.program("izhikevich_network", "300 steps of 64 spiking neurons with smooth resets and synapses", loops=True, chaotic=True)
@@ -303,7 +303,7 @@ def _smoothed_fluid() -> Built:
     return run, (draws.uniform(100, 2, low=0.1, high=1.9), draws.normal(100, 2, scale=0.1))
 
 
-@PARTICLES.program("rope_constraints", "verlet rope of 40 links, 20 relaxations in each of 20 steps", loops=True)
+@PARTICLES.program("rope_constraints", "verlet rope of 40 links, 20 relaxations in each of 60 steps", loops=True)
 def _rope_constraints() -> Built:
     def run(place: Array) -> Array:
         def relax(_: Array, place: Array) -> Array:
@@ -318,7 +318,7 @@ def _rope_constraints() -> Built:
             fresh = place + 0.99 * (place - before) + jnp.array([0.0, -0.001])
             return (lax.fori_loop(0, 20, relax, fresh), place), None
 
-        return lax.scan(step, (place, place), length=20)[0][0]
+        return lax.scan(step, (place, place), length=60)[0][0]
 
     return run, (np.stack([0.1 * np.arange(40), np.zeros(40)], axis=-1).astype(np.float32),)
 

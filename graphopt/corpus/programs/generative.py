@@ -17,7 +17,7 @@ DIFFUSION = Family("diffusion")
 FAMILIES = (GENERATIVE, DIFFUSION)
 
 
-@GENERATIVE.program("vae_train_step", "Adam step of a variational autoencoder on f32[16,144]", gradient=True)
+@GENERATIVE.program("vae_train_step", "Adam step of a variational autoencoder on f32[16,144]", gradient=True, loops=True)
 def _vae_train_step() -> Built:
     draws = Draws(0)
     params = {"encoder": draws.layers(144, 64, 16), "decoder": draws.layers(8, 64, 144)}
@@ -162,7 +162,7 @@ def _denoise(params: Tree, x: Array, time: Array) -> Array:
     return conv(x, params["out"])
 
 
-@DIFFUSION.program("denoising_loss_grad", "noise-prediction loss of a small conv net, f32[4,12,12,3]: gradient", gradient=True)
+@DIFFUSION.program("denoising_loss_grad", "noise-prediction loss of a small conv net, f32[4,12,12,3]: gradient", gradient=True, loops=True)
 def _denoising_loss_grad() -> Built:
     draws = Draws(6)
 

@@ -193,7 +193,7 @@ def _ssim_grad() -> Built:
     return jax.value_and_grad(loss), (draws.uniform(2, 64, 64, 3), draws.uniform(2, 64, 64, 3))
 
 
-@IMAGE.program("laplacian_pyramid_blend", "blending of two f32[128,128,3] images over four pyramid levels")
+@IMAGE.program("laplacian_pyramid_blend", "blending of two f32[96,96,3] images over three pyramid levels")
 def _laplacian_pyramid_blend() -> Built:
     def run(left: Array, right: Array, mask: Array) -> Array:
         def down(x: Array) -> Array:
@@ -203,7 +203,7 @@ def _laplacian_pyramid_blend() -> Built:
             return jax.image.resize(x, (2 * x.shape[0], 2 * x.shape[1], x.shape[2]), "linear")
 
         bands = []
-        for _ in range(3):
+        for _ in range(2):
             small = (down(left), down(right), down(mask))
             bands.append(mask * (left - up(small[0])) + (1.0 - mask) * (right - up(small[1])))
             left, right, mask = small
@@ -213,7 +213,7 @@ def _laplacian_pyramid_blend() -> Built:
         return out
 
     draws = Draws(9)
-    return run, (draws.uniform(128, 128, 3), draws.uniform(128, 128, 3), draws.uniform(128, 128, 1))
+    return run, (draws.uniform(96, 96, 3), draws.uniform(96, 96, 3), draws.uniform(96, 96, 1))
 
 
 def _frames(x: Array, size: int, hop: int) -> Array:

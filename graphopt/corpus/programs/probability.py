@@ -49,7 +49,7 @@ def _eight_schools_mala() -> Built:
     return run, (start, np.uint32(0), effects, errors)
 
 
-@SAMPLING.program("funnel_leapfrog_chains", "32 chains of 25 leapfrog steps on Neal's funnel, f32[32,10]", gradient=True, loops=True)
+@SAMPLING.program("funnel_leapfrog_chains", "32 chains of 100 leapfrog steps on Neal's funnel, f32[32,10]", gradient=True, loops=True)
 def _funnel_leapfrog_chains() -> Built:
     draws = Draws(1)
 
@@ -68,7 +68,7 @@ def _funnel_leapfrog_chains() -> Built:
             energy = 0.5 * jnp.sum(momentum**2, axis=-1) - jax.vmap(log_density)(x)
             return (x, momentum, force), energy
 
-        return lax.scan(step, (x, momentum, slope(x)), length=25)
+        return lax.scan(step, (x, momentum, slope(x)), length=100)
 
     return run, (draws.normal(32, 10, scale=0.5), draws.normal(32, 10))
 

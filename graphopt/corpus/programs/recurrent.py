@@ -62,10 +62,10 @@ def _gru(params: Tree, xs: Array, reverse: bool = False) -> Array:
     return outputs
 
 
-@RECURRENT.program("gru_forward", "GRU over 100 steps of f32[2,32]", loops=True)
+@RECURRENT.program("gru_forward", "GRU over 300 steps of f32[2,32]", loops=True)
 def _gru_forward() -> Built:
     draws = Draws(1)
-    return _gru, (_gru_params(draws, 32, 32), draws.normal(100, 2, 32))
+    return _gru, (_gru_params(draws, 32, 32), draws.normal(300, 2, 32))
 
 
 @RECURRENT.program(
@@ -96,7 +96,7 @@ def _gru_autoencoder_grad() -> Built:
 
 
 @RECURRENT.program(
-    "bidirectional_tagger", "bidirectional GRU tagger with a Viterbi-free softmax, f32[40,4,32]",
+    "bidirectional_tagger", "bidirectional GRU tagger with a Viterbi-free softmax, f32[80,4,32]",
     loops=True,
 )  # fmt: skip
 def _bidirectional_tagger() -> Built:
@@ -107,11 +107,11 @@ def _bidirectional_tagger() -> Built:
         both = [_gru(params[0], xs), _gru(params[1], xs, reverse=True)]
         return jax.nn.log_softmax(jnp.concatenate(both, axis=-1) @ params[2])
 
-    return tag, (params, draws.normal(40, 4, 32))
+    return tag, (params, draws.normal(80, 4, 32))
 
 
 @RECURRENT.program(
-    "peephole_lstm_norm", "layer-normalized peephole LSTM over 40 steps of f32[4,24]", loops=True
+    "peephole_lstm_norm", "layer-normalized peephole LSTM over 100 steps of f32[4,24]", loops=True
 )
 def _peephole_lstm_norm() -> Built:
     draws = Draws(4)
@@ -132,7 +132,7 @@ def _peephole_lstm_norm() -> Built:
         zeros = jnp.zeros(xs.shape[1:])
         return lax.scan(step, (zeros, zeros), xs)
 
-    return run, (params, draws.normal(40, 4, 24))
+    return run, (params, draws.normal(100, 4, 24))
 
 
 @RECURRENT.program(
@@ -167,7 +167,7 @@ def _combine(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Arr
 
 
 @STATE_SPACE.program(
-    "s5_layer", "diagonal complex state-space layer by parallel prefix, f32[128,32], 16 states"
+    "s5_layer", "diagonal complex state-space layer by parallel prefix, f32[512,32], 16 states"
 )
 def _s5_layer() -> Built:
     draws = Draws(6)
@@ -187,7 +187,7 @@ def _s5_layer() -> Built:
         y = states.real @ params["c"][0] - states.imag @ params["c"][1]
         return u + jax.nn.gelu(y + params["d"] * u)
 
-    return layer, (params, draws.normal(128, 32))
+    return layer, (params, draws.normal(512, 32))
 
 
 def _selective(params: Tree, x: Array) -> Array:
@@ -216,10 +216,10 @@ def _selective_params(draws: Draws) -> Tree:
     }
 
 
-@STATE_SPACE.program("mamba_block", "selective state-space block over f32[96,32]", loops=True)
+@STATE_SPACE.program("mamba_block", "selective state-space block over f32[256,32]", loops=True)
 def _mamba_block() -> Built:
     draws = Draws(7)
-    return _selective, (_selective_params(draws), draws.normal(96, 32))
+    return _selective, (_selective_params(draws), draws.normal(256, 32))
 
 
 @STATE_SPACE.program(
@@ -239,7 +239,7 @@ def _mamba_grad() -> Built:
 
 
 @STATE_SPACE.program(
-    "min_gru_grad", "minimal GRU by parallel prefix over f32[4,64,32]: gradient", gradient=True
+    "min_gru_grad", "minimal GRU by parallel prefix over f32[8,128,32]: gradient", gradient=True
 )
 def _min_gru_grad() -> Built:
     draws = Draws(9)
@@ -251,11 +251,11 @@ def _min_gru_grad() -> Built:
         states = lax.associative_scan(_combine, steps, axis=1)[1]
         return jnp.mean((states[:, :-1] - x[:, 1:]) ** 2)
 
-    return jax.value_and_grad(loss), (params, draws.normal(4, 64, 32))
+    return jax.value_and_grad(loss), (params, draws.normal(8, 128, 32))
 
 
 @STATE_SPACE.program(
-    "retention_chunks", "retention with decays per head, chunk by chunk, f32[4,128,16]", loops=True
+    "retention_chunks", "retention with decays per head, chunk by chunk, f32[4,512,16]", loops=True
 )
 def _retention_chunks() -> Built:
     draws = Draws(10)
@@ -282,4 +282,4 @@ def _retention_chunks() -> Built:
         out = lax.scan(step, start, tuple(parts))[1]
         return layer_norm(out.swapaxes(0, 1).reshape(heads, steps, width))
 
-    return retain, tuple(draws.normal(4, 128, 16, scale=0.5) for _ in range(3))
+    return retain, tuple(draws.normal(4, 512, 16, scale=0.5) for _ in range(3))

@@ -43,11 +43,11 @@ def _switch(params: Tree, x: Array, capacity: int) -> tuple[Array, Array]:
     return x + top[:, None] * jnp.einsum("ecd,tec->td", outputs, dispatch), balance
 
 
-@EXPERTS.program("switch_forward", "top-1 routing of f32[128,32] to eight experts with capacity 24")
+@EXPERTS.program("switch_forward", "top-1 routing of f32[512,32] to eight experts with capacity 96")
 def _switch_forward() -> Built:
     draws = Draws(0)
     params = _expert_params(draws, 8, 32)
-    return lambda p, x: _switch(p, x, 24), (params, draws.normal(128, 32))
+    return lambda p, x: _switch(p, x, 96), (params, draws.normal(512, 32))
 
 
 @EXPERTS.program("switch_grad", "gradient of two switch layers with a balance loss", gradient=True)
@@ -65,7 +65,7 @@ def _switch_grad() -> Built:
     return jax.value_and_grad(loss), (layers, draws.normal(96, 32))
 
 
-@EXPERTS.program("top2_gather", "top-2 of six experts by gathering their weights, f32[32,24]")
+@EXPERTS.program("top2_gather", "top-2 of six experts by gathering their weights, f32[64,24]")
 def _top2_gather() -> Built:
     draws = Draws(2)
 
@@ -76,7 +76,7 @@ def _top2_gather() -> Built:
         outputs = jnp.einsum("tkh,tkhd->tkd", jax.nn.silu(hidden), params["down"][chosen])
         return jnp.einsum("tk,tkd->td", weights, outputs)
 
-    return run, (_expert_params(draws, 6, 24), draws.normal(32, 24))
+    return run, (_expert_params(draws, 6, 24), draws.normal(64, 24))
 
 
 @EXPERTS.program("soft_moe_grad", "soft mixture of experts on f32[2,64,32]: gradient", gradient=True)
@@ -95,7 +95,7 @@ def _soft_moe_grad() -> Built:
     return jax.value_and_grad(loss), (params, draws.normal(2, 64, 32))
 
 
-@EXPERTS.program("expert_choice_scan", "experts pick their tokens one after another, f32[128,32]", loops=True)
+@EXPERTS.program("expert_choice_scan", "experts pick their tokens one after another, f32[512,32]", loops=True)
 def _expert_choice_scan() -> Built:
     draws = Draws(4)
 
@@ -104,13 +104,13 @@ def _expert_choice_scan() -> Built:
 
         def expert(total: Array, now: Tree) -> tuple[Array, None]:
             chance, up, down = now
-            weight, tokens = lax.top_k(chance, 24)
+            weight, tokens = lax.top_k(chance, 96)
             out = jax.nn.relu(x[tokens] @ up) @ down
             return total.at[tokens].add(weight[:, None] * out), None
 
         return lax.scan(expert, x, (chances, params["up"], params["down"]))[0]
 
-    return run, (_expert_params(draws, 6, 32), draws.normal(128, 32))
+    return run, (_expert_params(draws, 6, 32), draws.normal(512, 32))
 
 
 def _random_graph(draws: Draws, nodes: int, edges: int, width: int) -> Tree:
@@ -144,7 +144,7 @@ def _graphnet_params(draws: Draws, count: int) -> Tree:
     return [[draws.layers(*widths) for widths in shapes] for _ in range(count)]
 
 
-@GRAPHS.program("graphnet_forward", "two jraph graph-network layers, 64 nodes, 256 edges")
+@GRAPHS.program("graphnet_forward", "two jraph graph-network layers, 256 nodes, 1024 edges")
 def _graphnet_forward() -> Built:
     draws = Draws(5)
 
@@ -152,7 +152,7 @@ def _graphnet_forward() -> Built:
         out = _graphnet(layers, graph)
         return out.nodes, out.globals
 
-    return run, (_graphnet_params(draws, 2), _random_graph(draws, 64, 256, 16))
+    return run, (_graphnet_params(draws, 2), _random_graph(draws, 256, 1024, 16))
 
 
 @GRAPHS.program("graphnet_grad", "one jraph graph-network layer: gradient, 48 nodes, 160 edges", gradient=True)
@@ -195,7 +195,7 @@ def _gcn_grad() -> Built:
     return jax.value_and_grad(loss), (layers, *args)
 
 
-@GRAPHS.program("gat_forward", "two graph attention layers with four heads, 128 nodes, 512 edges")
+@GRAPHS.program("gat_forward", "two graph attention layers with four heads, 512 nodes, 2048 edges")
 def _gat_forward() -> Built:
     draws = Draws(8)
     layers = [(draws.dense(32, 32), draws.normal(2, 4, 8, scale=0.3)) for _ in range(2)]
@@ -213,7 +213,7 @@ def _gat_forward() -> Built:
             x = jax.nn.elu((mixed / (total[..., None] + 1e-6)).reshape(count, 32))
         return x
 
-    return run, (layers, draws.normal(128, 32), *_edges(draws, 128, 512))
+    return run, (layers, draws.normal(512, 32), *_edges(draws, 512, 2048))
 
 
 @GRAPHS.program(

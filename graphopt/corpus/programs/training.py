@@ -54,7 +54,7 @@ def _layer_norm_grad() -> Built:
         y, back = jax.vjp(layer_norm, x, scale, bias)
         return y, back(cotangent)
 
-    return pull, (draws.normal(512, 256), draws.normal(256), draws.normal(256), draws.normal(512, 256))
+    return pull, (draws.normal(4096, 256), draws.normal(256), draws.normal(256), draws.normal(4096, 256))
 
 
 @NORMALISATION.program("group_norm_silu_grad", "gradient of group norm and SiLU over f32[4,24,24,32], 8 groups", gradient=True)
@@ -134,7 +134,7 @@ def _label_smoothing_grad() -> Built:
         target = optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), 0.1)
         return jnp.mean(optax.softmax_cross_entropy(logits, target))
 
-    return jax.value_and_grad(loss), (draws.normal(256, 512), draws.integers(512, 256))
+    return jax.value_and_grad(loss), (draws.normal(256, 512), draws.integers(4096, 256))
 
 
 @LOSS.program("z_loss_masked_grad", "masked token loss with z-loss and accuracy, f32[8,64,200]: gradient", gradient=True)
@@ -154,7 +154,7 @@ def _z_loss_masked_grad() -> Built:
     return jax.value_and_grad(loss, has_aux=True), args
 
 
-@LOSS.program("focal_detection_grad", "focal and smooth-L1 loss with IoU over 512 boxes: gradient", gradient=True)
+@LOSS.program("focal_detection_grad", "focal and smooth-L1 loss with IoU over 4096 boxes: gradient", gradient=True)
 def _focal_detection_grad() -> Built:
     draws = Draws(10)
 
@@ -171,9 +171,9 @@ def _focal_detection_grad() -> Built:
         overlap = shared / (area - shared + 1e-6)
         return jnp.mean(focal) + jnp.mean(smooth) + jnp.mean(1.0 - overlap)
 
-    low = draws.uniform(512, 2)
-    boxes = np.concatenate([low, low + draws.uniform(512, 2, low=0.5, high=1.5)], axis=1)
-    args = (draws.normal(512, 8), boxes, boxes + draws.normal(512, 4, scale=0.1), draws.integers(2, 512, 8))
+    low = draws.uniform(4096, 2)
+    boxes = np.concatenate([low, low + draws.uniform(4096, 2, low=0.5, high=1.5)], axis=1)
+    args = (draws.normal(4096, 8), boxes, boxes + draws.normal(4096, 4, scale=0.1), draws.integers(2, 4096, 8))
     return jax.value_and_grad(loss, argnums=(0, 1)), args
 
 
@@ -193,7 +193,7 @@ def _info_nce_grad() -> Built:
     return jax.value_and_grad(loss, argnums=(0, 1, 2)), args
 
 
-@LOSS.program("triplet_mining_grad", "batch-hard triplet loss over f32[96,32]: gradient", gradient=True)
+@LOSS.program("triplet_mining_grad", "batch-hard triplet loss over f32[256,32]: gradient", gradient=True)
 def _triplet_mining_grad() -> Built:
     draws = Draws(12)
 
@@ -205,7 +205,7 @@ def _triplet_mining_grad() -> Built:
         nearest = jnp.min(jnp.where(same, 1e3, distance), axis=1)
         return jnp.mean(jax.nn.softplus(hardest - nearest + 0.3))
 
-    return jax.value_and_grad(loss), (draws.normal(96, 32), draws.integers(8, 96))
+    return jax.value_and_grad(loss), (draws.normal(256, 32), draws.integers(8, 256))
 
 
 @LOSS.program("ctc_grad", "connectionist temporal classification, f32[4,40,24], labels i32[4,8]: gradient",
@@ -338,7 +338,7 @@ def _muon_orthogonal_update() -> Built:
     return step, tuple(draws.normal(128, 96) for _ in range(3))
 
 
-@OPTIMIZER.program("lbfgs_two_loop", "L-BFGS direction from ten stored pairs of f32[4096]", loops=True)
+@OPTIMIZER.program("lbfgs_two_loop", "L-BFGS direction from ten stored pairs of f32[32768]", loops=True)
 def _lbfgs_two_loop() -> Built:
     draws = Draws(23)
 
@@ -359,8 +359,8 @@ def _lbfgs_two_loop() -> Built:
 
         return -lax.scan(up, q, (steps, changes, rho, alphas))[0]
 
-    steps = draws.normal(10, 4096)
-    return direction, (draws.normal(4096), steps, 2.0 * steps + draws.normal(10, 4096, scale=0.1))
+    steps = draws.normal(10, 32768)
+    return direction, (draws.normal(32768), steps, 2.0 * steps + draws.normal(10, 32768, scale=0.1))
 
 
 @OPTIMIZER.program("sgd_epoch_scan", "40 minibatch Adam steps on a two-layer network as one scan", gradient=True, loops=True)
