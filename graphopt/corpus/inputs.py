@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -48,7 +49,7 @@ class Draws:
 
     def layers(self, *widths: int) -> Any:
         """A list of (weights, bias), one for each pair of neighbouring widths."""
-        pairs = zip(widths[:-1], widths[1:], strict=True)
+        pairs = itertools.pairwise(widths)
         return [(self.dense(i, o), self.normal(o, scale=0.1)) for i, o in pairs]
 
     def parameters(self, init: Callable[..., Any], *args: Any) -> Any:

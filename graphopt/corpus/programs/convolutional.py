@@ -31,7 +31,12 @@ class _Maker:
         self.draws, self.params, self._next = draws, list(params), 0
 
     def unit(
-        self, x: Array, channels: int, size: tuple[int, int] = (1, 1), stride: int = 1, **options: int
+        self,
+        x: Array,
+        channels: int,
+        size: tuple[int, int] = (1, 1),
+        stride: int = 1,
+        **options: int,
     ) -> Array:
         """Convolution, normalisation with stored statistics folded into scale and bias, ReLU."""
         groups = options.get("groups", 1)
@@ -121,9 +126,10 @@ def _inception_v3_forward() -> Built:
 
 
 @INCEPTION.program(
-    "inception_v3_grad", "scaled-down Inception-v3, loss and gradient on f32[2,32,32,3]",
+    "inception_v3_grad",
+    "scaled-down Inception-v3, loss and gradient on f32[2,32,32,3]",
     gradient=True,
-)  # fmt: skip
+)
 def _inception_v3_grad() -> Built:
     draws = Draws(1)
     x = draws.normal(2, 32, 32, 3)
@@ -139,9 +145,10 @@ def _inception_a_block() -> Built:
 
 
 @INCEPTION.program(
-    "inception_b_grad", "gradient of a reduction and a factorized 7x7 block, f32[1,16,16,16]",
+    "inception_b_grad",
+    "gradient of a reduction and a factorized 7x7 block, f32[1,16,16,16]",
     gradient=True,
-)  # fmt: skip
+)
 def _inception_b_grad() -> Built:
     x = Draws(3).normal(1, 16, 16, 16)
 
@@ -272,9 +279,10 @@ def _wavenet_grad() -> Built:
 
 
 @WAVENET.program(
-    "wavenet_generate", "60 samples from 6 layers with queues f32[32,2,32] updated in place",
+    "wavenet_generate",
+    "60 samples from 6 layers with queues f32[32,2,32] updated in place",
     loops=True,
-)  # fmt: skip
+)
 def _wavenet_generate() -> Built:
     draws = Draws(10)
 
@@ -301,7 +309,8 @@ def _wavenet_generate() -> Built:
 
 
 @WAVENET.program(
-    "wavenet_conditioned", "six dilated convolutions conditioned on upsampled features, f32[2,256,24]"
+    "wavenet_conditioned",
+    "six dilated convolutions conditioned on upsampled features, f32[2,256,24]",
 )
 def _wavenet_conditioned() -> Built:
     draws = Draws(11)

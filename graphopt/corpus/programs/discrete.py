@@ -17,7 +17,9 @@ AUTOMATA = Family("automata")
 FAMILIES = (SORTING, INTEGER, AUTOMATA)
 
 
-@SORTING.program("quantile_normalization", "rank-based normalisation of f32[32,512] by sorting rows twice")
+@SORTING.program(
+    "quantile_normalization", "rank-based normalisation of f32[32,512] by sorting rows twice"
+)
 def _quantile_normalization() -> Built:
     def run(x: Array) -> Tree:
         order = jnp.argsort(x, axis=1)
@@ -28,7 +30,9 @@ def _quantile_normalization() -> Built:
     return run, (Draws(0).normal(32, 512),)
 
 
-@SORTING.program("radix_sort", "eight 4-bit counting passes over u32[1024] with scatters", loops=True)
+@SORTING.program(
+    "radix_sort", "eight 4-bit counting passes over u32[1024] with scatters", loops=True
+)
 def _radix_sort() -> Built:
     def run(keys: Array) -> Array:
         def digit_pass(shift: Array, keys: Array) -> Array:
@@ -63,7 +67,11 @@ def _bitonic_network() -> Built:
     return run, (Draws(2).normal(8, 256),)
 
 
-@SORTING.program("join_and_aggregate", "equi-join of i32[2048] keys by binary search, then grouped sums")
+@SORTING.program(
+    "join_and_aggregate",
+    "equi-join of i32[2048] keys by binary search, then grouped sums",
+    loops=True,
+)
 def _join_and_aggregate() -> Built:
     def run(keys: Array, values: Array, table: Array, prices: Array) -> Tree:
         order = jnp.argsort(table)
@@ -78,10 +86,17 @@ def _join_and_aggregate() -> Built:
 
     draws = Draws(3)
     table = np.unique(draws.integers(4096, 900)).astype(np.int32)
-    return run, (draws.integers(4096, 2048), draws.integers(50, 2048), table, draws.integers(9, table.size))
+    return run, (
+        draws.integers(4096, 2048),
+        draws.integers(50, 2048),
+        table,
+        draws.integers(9, table.size),
+    )
 
 
-@SORTING.program("stream_compaction", "filter, prefix sum and scatter of f32[8192], with run-length counts")
+@SORTING.program(
+    "stream_compaction", "filter, prefix sum and scatter of f32[8192], with run-length counts"
+)
 def _stream_compaction() -> Built:
     def run(x: Array, marks: Array) -> Tree:
         keep = marks % 3 == 0
@@ -95,7 +110,9 @@ def _stream_compaction() -> Built:
     return run, (draws.normal(8192), draws.integers(5, 8192))
 
 
-@SORTING.program("two_dimensional_histogram", "soft joint histogram of f32[2,4096] and mutual information")
+@SORTING.program(
+    "two_dimensional_histogram", "soft joint histogram of f32[2,4096] and mutual information"
+)
 def _two_dimensional_histogram() -> Built:
     def run(x: Array) -> Tree:
         centres = jnp.linspace(-3.0, 3.0, 24)
@@ -128,7 +145,9 @@ def _murmur_hash_lanes() -> Built:
     return run, (Draws(6).integers(1 << 32, 16, 4096, dtype=np.uint32),)
 
 
-@INTEGER.program("chacha_rounds", "10 ChaCha double rounds over 256 blocks, u32[16,256]", loops=True)
+@INTEGER.program(
+    "chacha_rounds", "10 ChaCha double rounds over 256 blocks, u32[16,256]", loops=True
+)
 def _chacha_rounds() -> Built:
     def quarter(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
         a = a + b
@@ -153,7 +172,9 @@ def _chacha_rounds() -> Built:
     return run, (Draws(7).integers(1 << 32, 16, 256, dtype=np.uint32),)
 
 
-@INTEGER.program("crc32_table", "CRC-32 of 64 messages of 200 bytes by a table built in the program", loops=True)
+@INTEGER.program(
+    "crc32_table", "CRC-32 of 64 messages of 200 bytes by a table built in the program", loops=True
+)
 def _crc32_table() -> Built:
     def run(data: Array) -> Array:
         def bit(_: Array, c: Array) -> Array:
@@ -170,7 +191,9 @@ def _crc32_table() -> Built:
     return run, (Draws(8).integers(256, 200, 64, dtype=np.uint8),)
 
 
-@INTEGER.program("modular_power", "modular exponentiation by squaring of u32[2048], 16-bit modulus", loops=True)
+@INTEGER.program(
+    "modular_power", "modular exponentiation by squaring of u32[2048], 16-bit modulus", loops=True
+)
 def _modular_power() -> Built:
     def run(base: Array, power: Array) -> Array:
         def step(bit: Array, carry: Tree) -> Tree:
@@ -182,10 +205,17 @@ def _modular_power() -> Built:
         return lax.fori_loop(0, 16, step, (jnp.ones_like(base), base % 65521))[0]
 
     draws = Draws(9)
-    return run, (draws.integers(65521, 2048, dtype=np.uint32), draws.integers(1 << 16, 2048, dtype=np.uint32))
+    return run, (
+        draws.integers(65521, 2048, dtype=np.uint32),
+        draws.integers(1 << 16, 2048, dtype=np.uint32),
+    )
 
 
-@INTEGER.program("xorshift_uniform_sum", "300 rounds of 64 xorshift128 generators, sums of the uniforms", loops=True)
+@INTEGER.program(
+    "xorshift_uniform_sum",
+    "300 rounds of 64 xorshift128 generators, sums of the uniforms",
+    loops=True,
+)
 def _xorshift_uniform_sum() -> Built:
     def run(state: Array) -> Tree:
         def step(carry: Tree, _: None) -> tuple[Tree, Array]:
@@ -200,7 +230,11 @@ def _xorshift_uniform_sum() -> Built:
     return run, (Draws(10).integers(1 << 32, 4, 64, low=1, dtype=np.uint32),)
 
 
-@INTEGER.program("fixed_point_filter", "Q15 fixed-point biquad and saturation over i32[32], 400 samples", loops=True)
+@INTEGER.program(
+    "fixed_point_filter",
+    "Q15 fixed-point biquad and saturation over i32[32], 400 samples",
+    loops=True,
+)
 def _fixed_point_filter() -> Built:
     def run(xs: Array) -> Tree:
         def step(carry: Tree, x: Array) -> tuple[Tree, Array]:
@@ -229,7 +263,11 @@ def _game_of_life() -> Built:
     return run, (Draws(12).integers(2, 96, 96),)
 
 
-@AUTOMATA.program("rule_tables_packed", "200 steps of four elementary rules on bit-packed u32[4,64] rows", loops=True)
+@AUTOMATA.program(
+    "rule_tables_packed",
+    "200 steps of four elementary rules on bit-packed u32[4,64] rows",
+    loops=True,
+)
 def _rule_tables_packed() -> Built:
     rules = np.array([30, 90, 110, 184], np.uint32)[:, None]
 
@@ -252,7 +290,9 @@ def _rule_tables_packed() -> Built:
     return run, (Draws(13).integers(1 << 32, 4, 64, dtype=np.uint32),)
 
 
-@AUTOMATA.program("sandpile_topple", "60 parallel topplings of an abelian sandpile, i32[64,64]", loops=True)
+@AUTOMATA.program(
+    "sandpile_topple", "60 parallel topplings of an abelian sandpile, i32[64,64]", loops=True
+)
 def _sandpile_topple() -> Built:
     def run(grid: Array) -> Tree:
         def step(grid: Array, _: None) -> tuple[Array, Array]:
@@ -283,7 +323,9 @@ def _langton_ant() -> Built:
     return run, (np.zeros((32, 32), np.int32), np.array([16, 16], np.int32))
 
 
-@AUTOMATA.program("lenia_fft", "20 steps of the continuous automaton Lenia by FFT, f32[64,64]", loops=True)
+@AUTOMATA.program(
+    "lenia_fft", "20 steps of the continuous automaton Lenia by FFT, f32[64,64]", loops=True
+)
 def _lenia_fft() -> Built:
     def run(world: Array) -> Array:
         grid = jnp.arange(64.0)
@@ -303,7 +345,12 @@ def _lenia_fft() -> Built:
     return run, (Draws(15).uniform(64, 64),)
 
 
-@AUTOMATA.program("neural_automaton_grad", "gradient through 10 steps of a neural automaton, f32[24,24,8]", gradient=True, loops=True)
+@AUTOMATA.program(
+    "neural_automaton_grad",
+    "gradient through 10 steps of a neural automaton, f32[24,24,8]",
+    gradient=True,
+    loops=True,
+)
 def _neural_automaton_grad() -> Built:
     draws = Draws(16)
 

@@ -68,8 +68,12 @@ def _dormand_prince(rate: Rate, y: Array, step: Array) -> tuple[Array, Array]:
     return point, gap
 
 
-@ODE.program("van_der_pol_adaptive", "adaptive Dormand-Prince on the Van der Pol oscillator, while loop",
-             loops=True, chaotic=True)  # fmt: skip
+@ODE.program(
+    "van_der_pol_adaptive",
+    "adaptive Dormand-Prince on the Van der Pol oscillator, while loop",
+    loops=True,
+    chaotic=True,
+)
 def _van_der_pol_adaptive() -> Built:
     def rate(y: Array) -> Array:
         return jnp.stack([y[1], 3.0 * (1.0 - y[0] ** 2) * y[1] - y[0]])
@@ -92,7 +96,12 @@ def _van_der_pol_adaptive() -> Built:
     return run, (np.array([2.0, 0.0], np.float32), np.float32(300.0))
 
 
-@ODE.program("lotka_volterra_fit_grad", "gradient of a fit to 600 midpoint steps of predator and prey", gradient=True, loops=True)
+@ODE.program(
+    "lotka_volterra_fit_grad",
+    "gradient of a fit to 600 midpoint steps of predator and prey",
+    gradient=True,
+    loops=True,
+)
 def _lotka_volterra_fit_grad() -> Built:
     def loss(rates: Array, y: Array, data: Array) -> Array:
         def rate(y: Array) -> Array:
@@ -109,7 +118,12 @@ def _lotka_volterra_fit_grad() -> Built:
     return jax.value_and_grad(loss, argnums=(0, 1)), (*args, Draws(1).normal(600, 2))
 
 
-@ODE.program("neural_ode_grad", "gradient through 20 Runge-Kutta steps of a learned field, f32[32,8]", gradient=True, loops=True)
+@ODE.program(
+    "neural_ode_grad",
+    "gradient through 20 Runge-Kutta steps of a learned field, f32[32,8]",
+    gradient=True,
+    loops=True,
+)
 def _neural_ode_grad() -> Built:
     draws = Draws(2)
 
@@ -119,10 +133,18 @@ def _neural_ode_grad() -> Built:
 
         return jnp.mean((lax.scan(step, y, length=20)[0] - goal) ** 2)
 
-    return jax.value_and_grad(loss), (draws.layers(8, 32, 8), draws.normal(32, 8), draws.normal(32, 8))
+    return jax.value_and_grad(loss), (
+        draws.layers(8, 32, 8),
+        draws.normal(32, 8),
+        draws.normal(32, 8),
+    )
 
 
-@ODE.program("robertson_implicit", "60 implicit steps of Robertson's stiff kinetics, Newton inside, f32[24,3]", loops=True)
+@ODE.program(
+    "robertson_implicit",
+    "60 implicit steps of Robertson's stiff kinetics, Newton inside, f32[24,3]",
+    loops=True,
+)
 def _robertson_implicit() -> Built:
     def rate(y: Array) -> Array:
         a, b, c = y
@@ -144,11 +166,17 @@ def _robertson_implicit() -> Built:
 
         return lax.scan(step, y, length=60)
 
-    start = np.tile(np.array([1.0, 0.0, 0.0], np.float32), (24, 1)) + Draws(3).uniform(24, 3, high=0.1)
+    start = np.tile(np.array([1.0, 0.0, 0.0], np.float32), (24, 1)) + Draws(3).uniform(
+        24, 3, high=0.1
+    )
     return jax.vmap(advance), (start,)
 
 
-@ODE.program("euler_maruyama_paths", "250 Euler-Maruyama steps of 256 double-well paths with threefry noise", loops=True)
+@ODE.program(
+    "euler_maruyama_paths",
+    "250 Euler-Maruyama steps of 256 double-well paths with threefry noise",
+    loops=True,
+)
 def _euler_maruyama_paths() -> Built:
     def run(x: Array, seed: Array) -> Tree:
         def step(carry: Tree, _: None) -> tuple[Tree, Array]:
@@ -180,7 +208,12 @@ def _kuramoto_heun() -> Built:
     return run, (draws.uniform(48, high=6.0), draws.normal(48, scale=0.5))
 
 
-@ODE.program("izhikevich_network", "300 steps of 64 spiking neurons with smooth resets and synapses", loops=True, chaotic=True)
+@ODE.program(
+    "izhikevich_network",
+    "300 steps of 64 spiking neurons with smooth resets and synapses",
+    loops=True,
+    chaotic=True,
+)
 def _izhikevich_network() -> Built:
     draws = Draws(6)
 
@@ -220,7 +253,11 @@ def _nbody_leapfrog() -> Built:
 
         return lax.scan(step, (place, speed, _gravity(place, mass)), length=40)
 
-    return run, (draws.normal(96, 3), draws.normal(96, 3, scale=0.1), draws.uniform(96, low=0.2, high=1.0) / 96)
+    return run, (
+        draws.normal(96, 3),
+        draws.normal(96, 3, scale=0.1),
+        draws.uniform(96, low=0.2, high=1.0) / 96,
+    )
 
 
 def _pair_energy(place: Array) -> Array:
@@ -232,7 +269,12 @@ def _pair_energy(place: Array) -> Array:
     return 2.0 * jnp.sum(inverse**2 - inverse)
 
 
-@PARTICLES.program("lennard_jones_verlet", "25 velocity-Verlet steps of 64 atoms, forces by gradient", gradient=True, loops=True)
+@PARTICLES.program(
+    "lennard_jones_verlet",
+    "25 velocity-Verlet steps of 64 atoms, forces by gradient",
+    gradient=True,
+    loops=True,
+)
 def _lennard_jones_verlet() -> Built:
     draws = Draws(8)
     grid = np.stack(np.meshgrid(*[np.arange(4)] * 3), axis=-1).reshape(-1, 3).astype(np.float32)
@@ -250,7 +292,9 @@ def _lennard_jones_verlet() -> Built:
     return run, (2.0 * grid + draws.normal(64, 3, scale=0.05), draws.normal(64, 3, scale=0.1))
 
 
-@PARTICLES.program("boids_flock", "50 steps of 80 boids: cohesion, alignment, separation", loops=True, chaotic=True)
+@PARTICLES.program(
+    "boids_flock", "50 steps of 80 boids: cohesion, alignment, separation", loops=True, chaotic=True
+)
 def _boids_flock() -> Built:
     draws = Draws(9)
 
@@ -296,14 +340,18 @@ def _smoothed_fluid() -> Built:
             speed = speed + 0.002 * (push + 0.1 * drag - jnp.array([0.0, 1.0]))
             place = place + 0.002 * speed
             inside = (place > 0.0) & (place < 2.0)
-            return (jnp.clip(place, 0.0, 2.0), jnp.where(inside, speed, -0.5 * speed)), jnp.mean(density)
+            return (jnp.clip(place, 0.0, 2.0), jnp.where(inside, speed, -0.5 * speed)), jnp.mean(
+                density
+            )
 
         return lax.scan(step, (place, speed), length=30)
 
     return run, (draws.uniform(100, 2, low=0.1, high=1.9), draws.normal(100, 2, scale=0.1))
 
 
-@PARTICLES.program("rope_constraints", "verlet rope of 40 links, 20 relaxations in each of 60 steps", loops=True)
+@PARTICLES.program(
+    "rope_constraints", "verlet rope of 40 links, 20 relaxations in each of 60 steps", loops=True
+)
 def _rope_constraints() -> Built:
     def run(place: Array) -> Array:
         def relax(_: Array, place: Array) -> Array:
@@ -323,7 +371,11 @@ def _rope_constraints() -> Built:
     return run, (np.stack([0.1 * np.arange(40), np.zeros(40)], axis=-1).astype(np.float32),)
 
 
-@PARTICLES.program("particle_in_cell", "40 steps of 1024 charges on a grid of 64: deposit, solve by FFT, push", loops=True)
+@PARTICLES.program(
+    "particle_in_cell",
+    "40 steps of 1024 charges on a grid of 64: deposit, solve by FFT, push",
+    loops=True,
+)
 def _particle_in_cell() -> Built:
     draws = Draws(11)
 

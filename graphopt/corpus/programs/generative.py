@@ -17,7 +17,12 @@ DIFFUSION = Family("diffusion")
 FAMILIES = (GENERATIVE, DIFFUSION)
 
 
-@GENERATIVE.program("vae_train_step", "Adam step of a variational autoencoder on f32[16,144]", gradient=True, loops=True)
+@GENERATIVE.program(
+    "vae_train_step",
+    "Adam step of a variational autoencoder on f32[16,144]",
+    gradient=True,
+    loops=True,
+)
 def _vae_train_step() -> Built:
     draws = Draws(0)
     params = {"encoder": draws.layers(144, 64, 16), "decoder": draws.layers(8, 64, 144)}
@@ -36,11 +41,15 @@ def _vae_train_step() -> Built:
         updates, state = optimizer.update(grads, state)
         return optax.apply_updates(params, updates), state, value
 
-    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(optimizer.init, params))
+    zeros = jax.tree.map(
+        lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(optimizer.init, params)
+    )
     return step, (params, zeros, draws.uniform(16, 144), np.uint32(0))
 
 
-@GENERATIVE.program("gan_grads", "gradients of generator and discriminator, f32[16,64] samples", gradient=True)
+@GENERATIVE.program(
+    "gan_grads", "gradients of generator and discriminator, f32[16,64] samples", gradient=True
+)
 def _gan_grads() -> Built:
     draws = Draws(1)
     generator, critic = draws.layers(16, 64, 64), draws.layers(64, 64, 1)
@@ -65,10 +74,14 @@ def _coupling(params: Tree, x: Array) -> tuple[Array, Array]:
     left, right = jnp.split(x, 2, axis=-1)
     log_scale, shift = jnp.split(mlp(params, left, jnp.tanh), 2, axis=-1)
     log_scale = 0.5 * jnp.tanh(log_scale)
-    return jnp.concatenate([right * jnp.exp(log_scale) + shift, left], axis=-1), jnp.sum(log_scale, -1)
+    return jnp.concatenate([right * jnp.exp(log_scale) + shift, left], axis=-1), jnp.sum(
+        log_scale, -1
+    )
 
 
-@GENERATIVE.program("coupling_flow_grad", "six affine couplings on f32[64,16]: likelihood gradient", gradient=True)
+@GENERATIVE.program(
+    "coupling_flow_grad", "six affine couplings on f32[64,16]: likelihood gradient", gradient=True
+)
 def _coupling_flow_grad() -> Built:
     draws = Draws(2)
     layers = [draws.layers(8, 32, 16) for _ in range(6)]
@@ -83,7 +96,9 @@ def _coupling_flow_grad() -> Built:
     return jax.value_and_grad(loss), (layers, draws.normal(64, 16))
 
 
-@GENERATIVE.program("autoregressive_flow_inverse", "inverse of a masked autoregressive flow, f32[32,24]", loops=True)
+@GENERATIVE.program(
+    "autoregressive_flow_inverse", "inverse of a masked autoregressive flow, f32[32,24]", loops=True
+)
 def _autoregressive_flow_inverse() -> Built:
     draws = Draws(3)
 
@@ -93,7 +108,10 @@ def _autoregressive_flow_inverse() -> Built:
 
         def step(i: Array, x: Array) -> Array:
             hidden = jnp.tanh(x @ (first * into))
-            shift, log_scale = hidden @ (second[0] * out), 0.3 * jnp.tanh(hidden @ (second[1] * out))
+            shift, log_scale = (
+                hidden @ (second[0] * out),
+                0.3 * jnp.tanh(hidden @ (second[1] * out)),
+            )
             return x.at[:, i].set((z * jnp.exp(log_scale) + shift)[:, i])
 
         return lax.fori_loop(0, z.shape[1], step, jnp.zeros_like(z))
@@ -101,10 +119,18 @@ def _autoregressive_flow_inverse() -> Built:
     return invert, (draws.dense(24, 24), draws.normal(2, 24, 24, scale=0.2), draws.normal(32, 24))
 
 
-@GENERATIVE.program("vector_quantizer_grad", "vector-quantized autoencoder, 64 codes, f32[96,24]: gradient", gradient=True)
+@GENERATIVE.program(
+    "vector_quantizer_grad",
+    "vector-quantized autoencoder, 64 codes, f32[96,24]: gradient",
+    gradient=True,
+)
 def _vector_quantizer_grad() -> Built:
     draws = Draws(4)
-    params = {"in": draws.layers(24, 32, 8), "codes": draws.normal(64, 8), "out": draws.layers(8, 32, 24)}
+    params = {
+        "in": draws.layers(24, 32, 8),
+        "codes": draws.normal(64, 8),
+        "out": draws.layers(8, 32, 24),
+    }
 
     def loss(params: Tree, x: Array) -> Array:
         code = mlp(params["in"], x)
@@ -118,8 +144,12 @@ def _vector_quantizer_grad() -> Built:
     return jax.value_and_grad(loss), (params, draws.normal(96, 24))
 
 
-@GENERATIVE.program("energy_model_langevin", "20 Langevin steps on an energy network, f32[32,16]",
-                    gradient=True, loops=True)  # fmt: skip
+@GENERATIVE.program(
+    "energy_model_langevin",
+    "20 Langevin steps on an energy network, f32[32,16]",
+    gradient=True,
+    loops=True,
+)
 def _energy_model_langevin() -> Built:
     draws = Draws(5)
 
@@ -162,7 +192,12 @@ def _denoise(params: Tree, x: Array, time: Array) -> Array:
     return conv(x, params["out"])
 
 
-@DIFFUSION.program("denoising_loss_grad", "noise-prediction loss of a small conv net, f32[4,12,12,3]: gradient", gradient=True, loops=True)
+@DIFFUSION.program(
+    "denoising_loss_grad",
+    "noise-prediction loss of a small conv net, f32[4,12,12,3]: gradient",
+    gradient=True,
+    loops=True,
+)
 def _denoising_loss_grad() -> Built:
     draws = Draws(6)
 
@@ -174,7 +209,11 @@ def _denoising_loss_grad() -> Built:
         mixed = signal * x + jnp.sqrt(1.0 - signal**2) * noise
         return jnp.mean((_denoise(params, mixed, 100.0 * time) - noise) ** 2)
 
-    return jax.value_and_grad(loss), (_denoiser_params(draws), draws.normal(4, 12, 12, 3), np.uint32(2))
+    return jax.value_and_grad(loss), (
+        _denoiser_params(draws),
+        draws.normal(4, 12, 12, 3),
+        np.uint32(2),
+    )
 
 
 @DIFFUSION.program("ddim_sampling", "ten deterministic denoising steps, f32[1,12,12,3]", loops=True)
@@ -196,7 +235,11 @@ def _ddim_sampling() -> Built:
     return sample, (_denoiser_params(draws), draws.normal(1, 12, 12, 3))
 
 
-@DIFFUSION.program("sliced_score_matching", "score matching by Jacobian-vector products, f32[64,12]: gradient", gradient=True)
+@DIFFUSION.program(
+    "sliced_score_matching",
+    "score matching by Jacobian-vector products, f32[64,12]: gradient",
+    gradient=True,
+)
 def _sliced_score_matching() -> Built:
     draws = Draws(8)
 
@@ -204,10 +247,16 @@ def _sliced_score_matching() -> Built:
         score, slope = jax.jvp(lambda x: mlp(params, x, jnp.tanh), (x,), (direction,))
         return jnp.mean(jnp.sum(direction * slope, -1) + 0.5 * jnp.sum(score * direction, -1) ** 2)
 
-    return jax.value_and_grad(loss), (draws.layers(12, 48, 48, 12), draws.normal(64, 12), draws.normal(64, 12))
+    return jax.value_and_grad(loss), (
+        draws.layers(12, 48, 48, 12),
+        draws.normal(64, 12),
+        draws.normal(64, 12),
+    )
 
 
-@DIFFUSION.program("rectified_flow_heun", "16 Heun steps of a learned velocity field, f32[64,8]", loops=True)
+@DIFFUSION.program(
+    "rectified_flow_heun", "16 Heun steps of a learned velocity field, f32[64,8]", loops=True
+)
 def _rectified_flow_heun() -> Built:
     draws = Draws(9)
 

@@ -36,7 +36,9 @@ def _wave_2d() -> Built:
     return run, (draws.normal(384, 384), draws.normal(384, 384), draws.uniform(384, 384))
 
 
-@STENCIL.program("heat_3d_seven_point", "4 steps of a 7-point stencil on f32[64,64,64], fixed border")
+@STENCIL.program(
+    "heat_3d_seven_point", "4 steps of a 7-point stencil on f32[64,64,64], fixed border"
+)
 def _heat_3d_seven_point() -> Built:
     def step(x: Array) -> Array:
         inner = x[1:-1, 1:-1, 1:-1]
@@ -66,7 +68,11 @@ def _jacobi_poisson() -> Built:
     return run, (Draws(2).normal(128, 128), Draws(3).normal(128, 128, scale=0.1))
 
 
-@STENCIL.program("gray_scott", "30 steps of Gray-Scott reaction-diffusion with a 9-point stencil, f32[96,96]", loops=True)
+@STENCIL.program(
+    "gray_scott",
+    "30 steps of Gray-Scott reaction-diffusion with a 9-point stencil, f32[96,96]",
+    loops=True,
+)
 def _gray_scott() -> Built:
     def spread(x: Array) -> Array:
         corner = _roll(x, 1, 1) + _roll(x, 1, -1) + _roll(x, -1, 1) + _roll(x, -1, -1)
@@ -85,7 +91,9 @@ def _gray_scott() -> Built:
     return run, (draws.uniform(96, 96), 0.3 * draws.uniform(96, 96))
 
 
-@STENCIL.program("anisotropic_diffusion", "15 steps of Perona-Malik diffusion on f32[160,160]", loops=True)
+@STENCIL.program(
+    "anisotropic_diffusion", "15 steps of Perona-Malik diffusion on f32[160,160]", loops=True
+)
 def _anisotropic_diffusion() -> Built:
     def run(image: Array) -> Array:
         def step(_: Array, x: Array) -> Array:
@@ -98,7 +106,11 @@ def _anisotropic_diffusion() -> Built:
     return run, (Draws(5).normal(160, 160),)
 
 
-@STENCIL.program("stencil_adjoint", "gradient of the energy after 8 heat steps in the start and the coefficient, f32[128,128]", gradient=True)
+@STENCIL.program(
+    "stencil_adjoint",
+    "gradient of the energy after 8 heat steps in the start and the coefficient, f32[128,128]",
+    gradient=True,
+)
 def _stencil_adjoint() -> Built:
     def energy(x: Array, coefficient: Array) -> Array:
         for _ in range(8):
@@ -106,7 +118,10 @@ def _stencil_adjoint() -> Built:
         return jnp.mean(x**2)
 
     draws = Draws(6)
-    return jax.value_and_grad(energy, argnums=(0, 1)), (draws.normal(128, 128), draws.uniform(128, 128))
+    return jax.value_and_grad(energy, argnums=(0, 1)), (
+        draws.normal(128, 128),
+        draws.uniform(128, 128),
+    )
 
 
 @PDE.program("burgers_godunov", "200 upwind steps of Burgers' equation, f32[512]", loops=True)
@@ -123,7 +138,11 @@ def _burgers_godunov() -> Built:
     return run, (np.sin(np.linspace(0.0, 6.28, 512, dtype=np.float32)),)
 
 
-@PDE.program("shallow_water", "25 Lax-Friedrichs steps of the shallow-water equations, f32[3,96,96]", loops=True)
+@PDE.program(
+    "shallow_water",
+    "25 Lax-Friedrichs steps of the shallow-water equations, f32[3,96,96]",
+    loops=True,
+)
 def _shallow_water() -> Built:
     def run(state: Array) -> Array:
         def step(_: Array, state: Array) -> Array:
@@ -145,7 +164,11 @@ def _shallow_water() -> Built:
     return run, (np.concatenate([depth, draws.normal(2, 96, 96, scale=0.02)]),)
 
 
-@PDE.program("lattice_boltzmann", "20 D2Q9 lattice-Boltzmann steps around an obstacle, f32[9,64,64]", loops=True)
+@PDE.program(
+    "lattice_boltzmann",
+    "20 D2Q9 lattice-Boltzmann steps around an obstacle, f32[9,64,64]",
+    loops=True,
+)
 def _lattice_boltzmann() -> Built:
     moves = ((0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, 1), (-1, -1), (1, -1))
     weights = np.array([4 / 9] + [1 / 9] * 4 + [1 / 36] * 4, np.float32)
@@ -161,7 +184,11 @@ def _lattice_boltzmann() -> Built:
             flow = jnp.einsum("id,ixy->dxy", directions, f) / density
             along = jnp.einsum("id,dxy->ixy", directions, flow)
             square = jnp.sum(flow**2, axis=0)
-            rest = weights[:, None, None] * density * (1.0 + 3.0 * along + 4.5 * along**2 - 1.5 * square)
+            rest = (
+                weights[:, None, None]
+                * density
+                * (1.0 + 3.0 * along + 4.5 * along**2 - 1.5 * square)
+            )
             return jnp.where(wall, f, f + 0.8 * (rest - f)), jnp.mean(square)
 
         return lax.scan(step, f, length=20)
@@ -171,7 +198,11 @@ def _lattice_boltzmann() -> Built:
     return run, (weights[:, None, None] * (1.0 + 0.05 * Draws(8).uniform(9, 64, 64)), wall)
 
 
-@PDE.program("vorticity_spectral", "10 pseudo-spectral steps of two-dimensional turbulence, f32[64,64]", loops=True)
+@PDE.program(
+    "vorticity_spectral",
+    "10 pseudo-spectral steps of two-dimensional turbulence, f32[64,64]",
+    loops=True,
+)
 def _vorticity_spectral() -> Built:
     def run(vorticity: Array) -> Array:
         kx = 64.0 * jnp.fft.fftfreq(64)[:, None]
@@ -219,7 +250,11 @@ def _multigrid_v_cycle() -> Built:
     return run, (np.zeros((64, 64), np.float32), source - source.mean())
 
 
-@PDE.program("crank_nicolson_thomas", "30 implicit heat steps by the Thomas algorithm, 64 lines of 96", loops=True)
+@PDE.program(
+    "crank_nicolson_thomas",
+    "30 implicit heat steps by the Thomas algorithm, 64 lines of 96",
+    loops=True,
+)
 def _crank_nicolson_thomas() -> Built:
     def solve(rhs: Array) -> Array:
         """Tridiagonal (-0.25, 1.5, -0.25) systems along the first axis of f32[N, B]."""
@@ -251,7 +286,11 @@ def _crank_nicolson_thomas() -> Built:
     return run, (Draws(11).normal(96, 64),)
 
 
-@PDE.program("maxwell_fdtd", "40 Yee steps with a source and damped border, three f32[96,96] fields", loops=True)
+@PDE.program(
+    "maxwell_fdtd",
+    "40 Yee steps with a source and damped border, three f32[96,96] fields",
+    loops=True,
+)
 def _maxwell_fdtd() -> Built:
     def run(fields: Tree, loss: Array) -> Tree:
         def step(time: Array, fields: Tree) -> Tree:
@@ -265,10 +304,18 @@ def _maxwell_fdtd() -> Built:
 
     edge = np.minimum(np.arange(96), np.arange(95, -1, -1))
     loss = np.minimum.outer(edge, edge).clip(0, 8) / 8.0 * 0.1 + 0.9
-    return run, (tuple(Draws(12).normal(96, 96, scale=0.01) for _ in range(3)), loss.astype(np.float32))
+    return run, (
+        tuple(Draws(12).normal(96, 96, scale=0.01) for _ in range(3)),
+        loss.astype(np.float32),
+    )
 
 
-@PDE.program("cahn_hilliard_grad", "gradient of the free energy after 10 Cahn-Hilliard steps, f32[48,48]", gradient=True, loops=True)
+@PDE.program(
+    "cahn_hilliard_grad",
+    "gradient of the free energy after 10 Cahn-Hilliard steps, f32[48,48]",
+    gradient=True,
+    loops=True,
+)
 def _cahn_hilliard_grad() -> Built:
     def energy(c: Array, mobility: Array) -> Array:
         def step(c: Array, _: None) -> tuple[Array, None]:
@@ -278,10 +325,15 @@ def _cahn_hilliard_grad() -> Built:
         c = lax.scan(step, c, length=10)[0]
         return jnp.mean(0.25 * (c**2 - 1.0) ** 2)
 
-    return jax.value_and_grad(energy, argnums=(0, 1)), (Draws(13).normal(48, 48, scale=0.1), np.float32(1.0))
+    return jax.value_and_grad(energy, argnums=(0, 1)), (
+        Draws(13).normal(48, 48, scale=0.1),
+        np.float32(1.0),
+    )
 
 
-@PDE.program("eikonal_sweeping", "60 fast-marching style relaxations of travel times, f32[96,96]", loops=True)
+@PDE.program(
+    "eikonal_sweeping", "60 fast-marching style relaxations of travel times, f32[96,96]", loops=True
+)
 def _eikonal_sweeping() -> Built:
     def run(slowness: Array) -> Array:
         def sweep(_: Array, t: Array) -> Array:

@@ -36,12 +36,18 @@ def _blur(x: Array, taps: tuple[float, ...]) -> Array:
 _GAUSS = (0.0614, 0.2448, 0.3876, 0.2448, 0.0614)
 
 
-@IMAGE.program("edge_detection", "blur, Sobel gradients, soft non-maximum suppression, f32[192,192]")
+@IMAGE.program(
+    "edge_detection", "blur, Sobel gradients, soft non-maximum suppression, f32[192,192]"
+)
 def _edge_detection() -> Built:
     def run(image: Array) -> Array:
         x = _blur(image, _GAUSS)
-        dx = sum(w * (_shifted(x, r, 1) - _shifted(x, r, -1)) for r, w in ((-1, 1.0), (0, 2.0), (1, 1.0)))
-        dy = sum(w * (_shifted(x, 1, c) - _shifted(x, -1, c)) for c, w in ((-1, 1.0), (0, 2.0), (1, 1.0)))
+        dx = sum(
+            w * (_shifted(x, r, 1) - _shifted(x, r, -1)) for r, w in ((-1, 1.0), (0, 2.0), (1, 1.0))
+        )
+        dy = sum(
+            w * (_shifted(x, 1, c) - _shifted(x, -1, c)) for c, w in ((-1, 1.0), (0, 2.0), (1, 1.0))
+        )
         size = jnp.sqrt(dx**2 + dy**2 + 1e-6)
         flat = jnp.abs(dx) / size
         along = flat * jnp.maximum(_shifted(size, 0, 1), _shifted(size, 0, -1))
@@ -89,11 +95,19 @@ def _warp(image: Array, angle: Array, zoom: Array) -> Array:
 @IMAGE.program("affine_warp_batch", "rotation and zoom of f32[8,64,64,3] by bilinear gathers")
 def _affine_warp_batch() -> Built:
     draws = Draws(2)
-    args = (draws.uniform(8, 64, 64, 3), draws.normal(8, scale=0.4), draws.uniform(8, low=0.8, high=1.2))
+    args = (
+        draws.uniform(8, 64, 64, 3),
+        draws.normal(8, scale=0.4),
+        draws.uniform(8, low=0.8, high=1.2),
+    )
     return jax.vmap(_warp), args
 
 
-@IMAGE.program("registration_grad", "gradient of an alignment error in angle and zoom, f32[96,96,1]", gradient=True)
+@IMAGE.program(
+    "registration_grad",
+    "gradient of an alignment error in angle and zoom, f32[96,96,1]",
+    gradient=True,
+)
 def _registration_grad() -> Built:
     def loss(angle: Array, zoom: Array, image: Array, goal: Array) -> Array:
         moved = _warp(image, angle, zoom)
@@ -104,10 +118,17 @@ def _registration_grad() -> Built:
     ramp = np.linspace(0.0, 6.0, 96, dtype=np.float32)
     image = (np.sin(ramp)[:, None] * np.cos(1.3 * ramp)[None])[..., None]
     goal = image + draws.normal(96, 96, 1, scale=0.05)
-    return jax.value_and_grad(loss, argnums=(0, 1)), (np.float32(0.1234), np.float32(1.017), image, goal)
+    return jax.value_and_grad(loss, argnums=(0, 1)), (
+        np.float32(0.1234),
+        np.float32(1.017),
+        image,
+        goal,
+    )
 
 
-@IMAGE.program("colour_jitter_hsv", "brightness, contrast, hue and saturation of f32[4,96,96,3] through HSV")
+@IMAGE.program(
+    "colour_jitter_hsv", "brightness, contrast, hue and saturation of f32[4,96,96,3] through HSV"
+)
 def _colour_jitter_hsv() -> Built:
     def run(images: Array, change: Array) -> Array:
         x = jnp.clip((images - 0.5) * change[0] + 0.5 + change[1], 0.0, 1.0)
@@ -126,7 +147,11 @@ def _colour_jitter_hsv() -> Built:
     return run, (Draws(4).uniform(4, 96, 96, 3), np.array([1.2, 0.05, 0.3, 0.8], np.float32))
 
 
-@IMAGE.program("augment_batch", "per-image random crop, flip, cutout and normalisation, u8[32,40,40,3]", loops=True)
+@IMAGE.program(
+    "augment_batch",
+    "per-image random crop, flip, cutout and normalisation, u8[32,40,40,3]",
+    loops=True,
+)
 def _augment_batch() -> Built:
     def run(images: Array, seed: Array) -> Array:
         def one(image: Array, key: Array) -> Array:
@@ -145,7 +170,10 @@ def _augment_batch() -> Built:
     return run, (Draws(5).integers(256, 32, 40, 40, 3, dtype=np.uint8), np.uint32(6))
 
 
-@IMAGE.program("histogram_equalization", "256-bin histogram equalization of u8[4,128,128] by scatter and gather")
+@IMAGE.program(
+    "histogram_equalization",
+    "256-bin histogram equalization of u8[4,128,128] by scatter and gather",
+)
 def _histogram_equalization() -> Built:
     def run(images: Array) -> Array:
         def one(image: Array) -> Array:
@@ -159,7 +187,9 @@ def _histogram_equalization() -> Built:
     return run, (Draws(6).integers(256, 4, 128, 128, dtype=np.uint8),)
 
 
-@IMAGE.program("median_and_morphology", "3x3 median by an exchange network, opening and closing, f32[160,160]")
+@IMAGE.program(
+    "median_and_morphology", "3x3 median by an exchange network, opening and closing, f32[160,160]"
+)
 def _median_and_morphology() -> Built:
     def run(image: Array) -> Tree:
         v = [_shifted(image, r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]
@@ -178,7 +208,11 @@ def _median_and_morphology() -> Built:
     return run, (Draws(7).uniform(160, 160),)
 
 
-@IMAGE.program("ssim_grad", "structural similarity of two f32[2,64,64,3] images over 7x7 windows: gradient", gradient=True)
+@IMAGE.program(
+    "ssim_grad",
+    "structural similarity of two f32[2,64,64,3] images over 7x7 windows: gradient",
+    gradient=True,
+)
 def _ssim_grad() -> Built:
     def loss(x: Array, y: Array) -> Array:
         def mean(z: Array) -> Array:
@@ -193,7 +227,9 @@ def _ssim_grad() -> Built:
     return jax.value_and_grad(loss), (draws.uniform(2, 64, 64, 3), draws.uniform(2, 64, 64, 3))
 
 
-@IMAGE.program("laplacian_pyramid_blend", "blending of two f32[96,96,3] images over three pyramid levels")
+@IMAGE.program(
+    "laplacian_pyramid_blend", "blending of two f32[96,96,3] images over three pyramid levels"
+)
 def _laplacian_pyramid_blend() -> Built:
     def run(left: Array, right: Array, mask: Array) -> Array:
         def down(x: Array) -> Array:
@@ -222,7 +258,10 @@ def _frames(x: Array, size: int, hop: int) -> Array:
     return x[jnp.arange(count)[:, None] * hop + jnp.arange(size)[None]]
 
 
-@SIGNAL.program("mel_spectrogram", "log-mel features of f32[16000]: frames of 400, FFT, 40 filters, cosine transform")
+@SIGNAL.program(
+    "mel_spectrogram",
+    "log-mel features of f32[16000]: frames of 400, FFT, 40 filters, cosine transform",
+)
 def _mel_spectrogram() -> Built:
     draws = Draws(10)
 
@@ -248,7 +287,9 @@ def _fft_long_convolution() -> Built:
     return run, (draws.normal(8, 2048), draws.normal(8, 2048, scale=0.05), draws.normal(8, 2048))
 
 
-@SIGNAL.program("biquad_cascade", "four second-order sections over f32[16] channels, 600 samples", loops=True)
+@SIGNAL.program(
+    "biquad_cascade", "four second-order sections over f32[16] channels, 600 samples", loops=True
+)
 def _biquad_cascade() -> Built:
     def run(b: Array, a: Array, xs: Array) -> Array:
         def step(states: Array, x: Array) -> tuple[Array, Array]:
@@ -265,10 +306,18 @@ def _biquad_cascade() -> Built:
         return out
 
     draws = Draws(12)
-    return run, (draws.uniform(4, 3), draws.uniform(4, 2, low=-0.3, high=0.3), draws.normal(600, 16))
+    return run, (
+        draws.uniform(4, 3),
+        draws.uniform(4, 2, low=-0.3, high=0.3),
+        draws.normal(600, 16),
+    )
 
 
-@SIGNAL.program("lms_echo_canceller", "normalized least-mean-squares filter of 48 taps over 500 samples", loops=True)
+@SIGNAL.program(
+    "lms_echo_canceller",
+    "normalized least-mean-squares filter of 48 taps over 500 samples",
+    loops=True,
+)
 def _lms_echo_canceller() -> Built:
     def run(x: Array, desired: Array) -> Tree:
         def step(carry: Tree, now: Tree) -> tuple[Tree, Array]:
@@ -284,18 +333,25 @@ def _lms_echo_canceller() -> Built:
     return run, (draws.normal(500), draws.normal(500))
 
 
-@SIGNAL.program("polyphase_filter_bank", "channelizer: 32 bands by polyphase filters and FFT of f32[8192]")
+@SIGNAL.program(
+    "polyphase_filter_bank", "channelizer: 32 bands by polyphase filters and FFT of f32[8192]"
+)
 def _polyphase_filter_bank() -> Built:
     def run(x: Array, taps: Array) -> Tree:
         rows = x.reshape(-1, 32)
         padded = jnp.pad(rows, ((7, 0), (0, 0)))
-        total = sum((taps[i] * padded[i : i + rows.shape[0]] for i in range(8)), jnp.zeros_like(rows))
+        total = sum(
+            (taps[i] * padded[i : i + rows.shape[0]] for i in range(8)), jnp.zeros_like(rows)
+        )
         bands = jnp.fft.fft(total)
         power = bands.real**2 + bands.imag**2
         return jnp.mean(power, axis=0), jnp.angle(bands[1:, 1] * jnp.conj(bands[:-1, 1]))
 
     draws = Draws(14)
-    return run, (draws.normal(8192) + np.sin(0.3 * np.arange(8192, dtype=np.float32)) * 2.0, draws.normal(8, 32))
+    return run, (
+        draws.normal(8192) + np.sin(0.3 * np.arange(8192, dtype=np.float32)) * 2.0,
+        draws.normal(8, 32),
+    )
 
 
 @SIGNAL.program("wavelet_denoise", "five Haar levels with soft thresholds, and back, f32[16,4096]")
@@ -316,7 +372,11 @@ def _wavelet_denoise() -> Built:
     return run, (Draws(15).normal(16, 4096),)
 
 
-@SIGNAL.program("learned_fir_grad", "gradient of an equalizer through three dilated filters, f32[4,1024,4]", gradient=True)
+@SIGNAL.program(
+    "learned_fir_grad",
+    "gradient of an equalizer through three dilated filters, f32[4,1024,4]",
+    gradient=True,
+)
 def _learned_fir_grad() -> Built:
     draws = Draws(16)
 

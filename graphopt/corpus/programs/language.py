@@ -70,42 +70,50 @@ def _lm_grad(layers: int, width: int, batch: int, steps: int) -> Built:
 
 
 @RNN_LM.program(
-    "rnn_lm_2_grad", "2-layer LSTM language model, loss and gradient, 24 steps of i32[8]",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "rnn_lm_2_grad",
+    "2-layer LSTM language model, loss and gradient, 24 steps of i32[8]",
+    gradient=True,
+    loops=True,
+)
 def _rnn_lm_2_grad() -> Built:
     return _lm_grad(2, 96, 8, 24)
 
 
 @RNN_LM.program(
-    "rnn_lm_4_grad", "4-layer residual LSTM language model, loss and gradient, 20 steps of i32[8]",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "rnn_lm_4_grad",
+    "4-layer residual LSTM language model, loss and gradient, 20 steps of i32[8]",
+    gradient=True,
+    loops=True,
+)
 def _rnn_lm_4_grad() -> Built:
     return _lm_grad(4, 64, 8, 20)
 
 
 @RNN_LM.program(
-    "rnn_lm_8_grad", "8-layer residual LSTM language model, loss and gradient, 16 steps of i32[4]",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "rnn_lm_8_grad",
+    "8-layer residual LSTM language model, loss and gradient, 16 steps of i32[4]",
+    gradient=True,
+    loops=True,
+)
 def _rnn_lm_8_grad() -> Built:
     return _lm_grad(8, 48, 4, 16)
 
 
 @RNN_LM.program(
-    "rnn_lm_8_forward", "log-likelihood of an 8-layer LSTM language model, 32 steps of i32[4]",
+    "rnn_lm_8_forward",
+    "log-likelihood of an 8-layer LSTM language model, 32 steps of i32[4]",
     loops=True,
-)  # fmt: skip
+)
 def _rnn_lm_8_forward() -> Built:
     draws = Draws(9)
     return _lm_loss, (_lm_params(draws, 8, 256, 64), draws.integers(256, 4, 33))
 
 
 @RNN_LM.program(
-    "rnn_lm_decode", "greedy decoding of 40 tokens with a 2-layer LSTM, batch 4, tied embedding",
+    "rnn_lm_decode",
+    "greedy decoding of 40 tokens with a 2-layer LSTM, batch 4, tied embedding",
     loops=True,
-)  # fmt: skip
+)
 def _rnn_lm_decode() -> Built:
     draws = Draws(10)
     params = _lm_params(draws, 2, 128, 64)
@@ -171,7 +179,9 @@ def _attend(params: Tree, keys: Array, memory: Array, query: Array) -> Array:
     return jnp.sum(weights[..., None] * memory, axis=0)
 
 
-def _gnmt_step(params: Tree, keys: Array, memory: Array, carry: Tree, x: Array) -> tuple[Tree, Array]:
+def _gnmt_step(
+    params: Tree, keys: Array, memory: Array, carry: Tree, x: Array
+) -> tuple[Tree, Array]:
     states, context = carry
     first = _lstm_cell(params["first"], states[0], jnp.concatenate([x, context], axis=-1))
     context = _attend(params, keys, memory, first[0])
@@ -203,9 +213,11 @@ def _gnmt_inputs(seed: int, layers: int, width: int) -> Tree:
 
 
 @SEQ2SEQ.program(
-    "gnmt_2_grad", "2-layer GNMT, loss and gradient, batch 4, 14 source and 12 target steps",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "gnmt_2_grad",
+    "2-layer GNMT, loss and gradient, batch 4, 14 source and 12 target steps",
+    gradient=True,
+    loops=True,
+)
 def _gnmt_2_grad() -> Built:
     return jax.value_and_grad(_gnmt_loss), _gnmt_inputs(2, 2, 64)
 
@@ -240,9 +252,11 @@ def _gnmt_greedy_decode() -> Built:
 
 
 @SEQ2SEQ.program(
-    "pointer_network_grad", "pointer network that sorts f32[8,10]: loss and gradient",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "pointer_network_grad",
+    "pointer network that sorts f32[8,10]: loss and gradient",
+    gradient=True,
+    loops=True,
+)
 def _pointer_network_grad() -> Built:
     draws = Draws(6)
     params = {

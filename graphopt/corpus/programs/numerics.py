@@ -1,4 +1,4 @@
-"""Linear algebra, classical machine learning, and low-precision programs."""
+"""Linear algebra, and low-precision programs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from graphopt.corpus.program import Built
 from graphopt.corpus.programs._common import Family, Tree, mlp
 
 LINEAR_ALGEBRA = Family("linear-algebra")
-CLASSICAL = Family("classical-learning")
 LOW_PRECISION = Family("low-precision")
-FAMILIES = (LINEAR_ALGEBRA, CLASSICAL, LOW_PRECISION)
+FAMILIES = (LINEAR_ALGEBRA, LOW_PRECISION)
 
 
 def _spd(draws: Draws, size: int) -> Tree:
@@ -22,7 +21,11 @@ def _spd(draws: Draws, size: int) -> Tree:
     return (half @ half.T + np.eye(size)).astype(np.float32)
 
 
-@LINEAR_ALGEBRA.program("conjugate_gradient", "40 steps of conjugate gradients with a Jacobi preconditioner, f32[256,256]", loops=True)
+@LINEAR_ALGEBRA.program(
+    "conjugate_gradient",
+    "40 steps of conjugate gradients with a Jacobi preconditioner, f32[256,256]",
+    loops=True,
+)
 def _conjugate_gradient() -> Built:
     def run(a: Array, b: Array) -> Tree:
         inverse = 1.0 / jnp.diagonal(a)
@@ -44,7 +47,9 @@ def _conjugate_gradient() -> Built:
     return run, (_spd(draws, 256), draws.normal(256))
 
 
-@LINEAR_ALGEBRA.program("gram_schmidt_qr", "modified Gram-Schmidt of f32[96,32] column by column", loops=True)
+@LINEAR_ALGEBRA.program(
+    "gram_schmidt_qr", "modified Gram-Schmidt of f32[96,32] column by column", loops=True
+)
 def _gram_schmidt_qr() -> Built:
     def run(a: Array) -> Tree:
         def column(k: Array, carry: Tree) -> Tree:
@@ -60,7 +65,9 @@ def _gram_schmidt_qr() -> Built:
     return run, (Draws(1).normal(96, 32),)
 
 
-@LINEAR_ALGEBRA.program("blocked_cholesky_loop", "right-looking Cholesky of f32[64,64] by rank-one updates", loops=True)
+@LINEAR_ALGEBRA.program(
+    "blocked_cholesky_loop", "right-looking Cholesky of f32[64,64] by rank-one updates", loops=True
+)
 def _blocked_cholesky_loop() -> Built:
     def run(a: Array) -> Tree:
         place = jnp.arange(64)
@@ -76,7 +83,9 @@ def _blocked_cholesky_loop() -> Built:
     return run, (_spd(Draws(2), 64),)
 
 
-@LINEAR_ALGEBRA.program("jacobi_rotations", "four sweeps of Jacobi rotations on 64 matrices f32[4,4]", loops=True)
+@LINEAR_ALGEBRA.program(
+    "jacobi_rotations", "four sweeps of Jacobi rotations on 64 matrices f32[4,4]", loops=True
+)
 def _jacobi_rotations() -> Built:
     def run(a: Array) -> Tree:
         def sweep(_: Array, a: Array) -> Array:
@@ -85,7 +94,12 @@ def _jacobi_rotations() -> Built:
                     angle = 0.5 * jnp.arctan2(2.0 * a[p, q], a[q, q] - a[p, p])
                     c, s = jnp.cos(angle), jnp.sin(angle)
                     a = a.at[p].set(c * a[p] - s * a[q]).at[q].set(s * a[p] + c * a[q])
-                    a = a.at[:, p].set(c * a[:, p] - s * a[:, q]).at[:, q].set(s * a[:, p] + c * a[:, q])
+                    a = (
+                        a.at[:, p]
+                        .set(c * a[:, p] - s * a[:, q])
+                        .at[:, q]
+                        .set(s * a[:, p] + c * a[:, q])
+                    )
             return a
 
         return jax.vmap(lambda a: jnp.sort(jnp.diagonal(lax.fori_loop(0, 4, sweep, a))))(a)
@@ -94,7 +108,11 @@ def _jacobi_rotations() -> Built:
     return run, (half + half.swapaxes(1, 2),)
 
 
-@LINEAR_ALGEBRA.program("subspace_iteration", "12 rounds of orthogonal iteration for 4 eigenvectors, f32[192,192]", loops=True)
+@LINEAR_ALGEBRA.program(
+    "subspace_iteration",
+    "12 rounds of orthogonal iteration for 4 eigenvectors, f32[192,192]",
+    loops=True,
+)
 def _subspace_iteration() -> Built:
     def run(a: Array, q: Array) -> Tree:
         def step(_: Array, q: Array) -> Array:
@@ -111,7 +129,12 @@ def _subspace_iteration() -> Built:
     return run, (_spd(draws, 192), draws.normal(192, 4))
 
 
-@LINEAR_ALGEBRA.program("sinkhorn_transport_grad", "gradient of a transport cost through 30 Sinkhorn rounds, f32[64,48]", gradient=True, loops=True)
+@LINEAR_ALGEBRA.program(
+    "sinkhorn_transport_grad",
+    "gradient of a transport cost through 30 Sinkhorn rounds, f32[64,48]",
+    gradient=True,
+    loops=True,
+)
 def _sinkhorn_transport_grad() -> Built:
     def cost(left: Array, right: Array) -> Array:
         gap = jnp.sum((left[:, None] - right[None]) ** 2, axis=-1)
@@ -126,10 +149,15 @@ def _sinkhorn_transport_grad() -> Built:
         return jnp.sum(jnp.exp((f[:, None] + g[None] - gap) / 0.5) * gap)
 
     draws = Draws(5)
-    return jax.value_and_grad(cost), (draws.normal(64, 2, scale=0.5), draws.normal(48, 2, scale=0.5))
+    return jax.value_and_grad(cost), (
+        draws.normal(64, 2, scale=0.5),
+        draws.normal(48, 2, scale=0.5),
+    )
 
 
-@LINEAR_ALGEBRA.program("matrix_exponential_taylor", "scaling and squaring of f32[16,24,24] with ten Taylor terms")
+@LINEAR_ALGEBRA.program(
+    "matrix_exponential_taylor", "scaling and squaring of f32[16,24,24] with ten Taylor terms"
+)
 def _matrix_exponential_taylor() -> Built:
     def run(a: Array) -> Array:
         a = a / 16.0
@@ -144,140 +172,15 @@ def _matrix_exponential_taylor() -> Built:
     return run, (Draws(6).normal(16, 24, 24, scale=0.2),)
 
 
-@CLASSICAL.program("gaussian_mixture_em", "25 rounds of expectation-maximization, 8 clusters, f32[512,4]", loops=True)
-def _gaussian_mixture_em() -> Built:
-    def run(x: Array, means: Array) -> Tree:
-        def step(carry: Tree, _: None) -> tuple[Tree, Array]:
-            means, spread, weight = carry
-            gap = (x[:, None] - means) ** 2
-            logs = jnp.log(weight) - 0.5 * jnp.sum(gap / spread + jnp.log(spread), axis=-1)
-            share = jax.nn.softmax(logs)
-            count = jnp.sum(share, axis=0) + 1e-3
-            means = share.T @ x / count[:, None]
-            spread = jnp.einsum("nk,nkd->kd", share, gap) / count[:, None] + 1e-2
-            total = jnp.mean(jax.nn.logsumexp(logs, axis=1))
-            return (means, spread, count / jnp.sum(count)), total
-
-        start = (means, jnp.ones(means.shape), jnp.full(means.shape[0], 1.0 / means.shape[0]))
-        return lax.scan(step, start, length=25)
-
-    draws = Draws(7)
-    return run, (draws.normal(512, 4), draws.normal(8, 4))
-
-
-@CLASSICAL.program("soft_kmeans", "30 rounds of soft k-means with cooling, 16 centres, f32[1024,3]", loops=True)
-def _soft_kmeans() -> Built:
-    def run(x: Array, centres: Array) -> Tree:
-        def step(centres: Array, heat: Array) -> tuple[Array, Array]:
-            gap = jnp.sum(x**2, 1)[:, None] - 2.0 * x @ centres.T + jnp.sum(centres**2, 1)
-            share = jax.nn.softmax(-gap / heat)
-            fresh = share.T @ x / (jnp.sum(share, axis=0)[:, None] + 1e-3)
-            return fresh, jnp.sum(share * gap)
-
-        return lax.scan(step, centres, jnp.linspace(2.0, 0.5, 30))
-
-    draws = Draws(8)
-    return run, (draws.normal(1024, 3), draws.normal(16, 3))
-
-
-@CLASSICAL.program("gaussian_process_fit", "kernel matrix, conjugate-gradient solve and gradient of the fit, 128 points", gradient=True, loops=True)
-def _gaussian_process_fit() -> Built:
-    def loss(logs: Array, x: Array, y: Array) -> Array:
-        scale, size, noise = jnp.exp(logs)
-        gap = jnp.sqrt(jnp.sum((x[:, None] - x[None]) ** 2, axis=-1) + 1e-4) / scale
-        kernel = size * (1.0 + gap) * jnp.exp(-gap) + noise * jnp.eye(x.shape[0])
-
-        def step(carry: Tree, _: None) -> tuple[Tree, None]:
-            w, r, p = carry
-            q = kernel @ p
-            alpha = r @ r / (p @ q + 1e-6)
-            w, fresh = w + alpha * p, r - alpha * q
-            return (w, fresh, fresh + fresh @ fresh / (r @ r + 1e-6) * p), None
-
-        (w, _, _), _ = lax.scan(step, (jnp.zeros_like(y), y, y), length=12)
-        return 0.5 * y @ w + 0.5 * jnp.sum(jnp.log(jnp.diagonal(kernel)))
-
-    draws = Draws(9)
-    return jax.value_and_grad(loss), (np.log(np.array([1.0, 1.0, 2.0], np.float32)), draws.normal(128, 3), draws.normal(128))
-
-
-@CLASSICAL.program("boosted_trees_predict", "50 oblivious trees of depth 5 on u8[1024,16] by index gathers", loops=True)
-def _boosted_trees_predict() -> Built:
-    def run(x: Array, features: Array, cuts: Array, leaves: Array) -> Array:
-        def tree(total: Array, now: Tree) -> tuple[Array, None]:
-            feature, cut, leaf = now
-            bits = (x[:, feature] > cut).astype(jnp.int32)
-            place = bits @ (2 ** jnp.arange(5, dtype=jnp.int32))
-            return total + 0.1 * leaf[place], None
-
-        return jax.nn.sigmoid(lax.scan(tree, jnp.zeros(x.shape[0]), (features, cuts, leaves))[0])
-
-    draws = Draws(10)
-    bins = draws.integers(256, 1024, 16, dtype=np.uint8)
-    return run, (bins, draws.integers(16, 50, 5), draws.integers(256, 50, 5, dtype=np.uint8), draws.normal(50, 32))
-
-
-@CLASSICAL.program("kernel_svm_dual", "60 projected-gradient steps on an SVM's dual, 160 points", loops=True)
-def _kernel_svm_dual() -> Built:
-    def run(x: Array, y: Array) -> Tree:
-        square = jnp.sum(x**2, axis=1)
-        kernel = jnp.exp(-0.3 * (square[:, None] + square[None] - 2.0 * x @ x.T))
-        signed = y[:, None] * y[None] * kernel
-
-        def step(_: Array, alpha: Array) -> Array:
-            return jnp.clip(alpha + 0.01 * (1.0 - signed @ alpha), 0.0, 1.0)
-
-        alpha = lax.fori_loop(0, 60, step, jnp.full(x.shape[0], 0.5))
-        return alpha, kernel @ (alpha * y)
-
-    draws = Draws(11)
-    return run, (draws.normal(160, 4), np.sign(draws.normal(160)))
-
-
-@CLASSICAL.program("factorization_machine_grad", "gradient of a factorization machine on 256 rows of 12 categories", gradient=True)
-def _factorization_machine_grad() -> Built:
-    draws = Draws(12)
-
-    def loss(params: Tree, rows: Array, labels: Array) -> Array:
-        vectors = params["vectors"][rows]
-        total = jnp.sum(vectors, axis=1)
-        pairs = 0.5 * jnp.sum(total**2 - jnp.sum(vectors**2, axis=1), axis=-1)
-        logits = params["bias"] + jnp.sum(params["linear"][rows], axis=1) + pairs
-        decay = 1e-3 * jnp.sum(params["vectors"] ** 2)
-        return jnp.mean(jax.nn.softplus(logits) - labels * logits) + decay
-
-    params = {"vectors": draws.normal(800, 16, scale=0.1), "linear": draws.normal(800), "bias": np.float32(0.0)}
-    labels = draws.integers(2, 256).astype(np.float32)
-    return jax.value_and_grad(loss), (params, draws.integers(800, 256, 12), labels)
-
-
-@CLASSICAL.program("maml_outer_grad", "gradient through three inner steps of 8 sine tasks (second order)", gradient=True)
-def _maml_outer_grad() -> Built:
-    draws = Draws(13)
-
-    def outer(params: Tree, x: Array, y: Array) -> Array:
-        def loss(params: Tree, x: Array, y: Array) -> Array:
-            return jnp.mean((mlp(params, x, jnp.tanh) - y) ** 2)
-
-        def task(x: Array, y: Array) -> Array:
-            adapted = params
-            for _ in range(3):
-                slope = jax.grad(loss)(adapted, x[:10], y[:10])
-                adapted = jax.tree.map(lambda p, s: p - 0.05 * s, adapted, slope)
-            return loss(adapted, x[10:], y[10:])
-
-        return jnp.mean(jax.vmap(task)(x, y))
-
-    x = draws.uniform(8, 20, 1, low=-3.0, high=3.0)
-    phase = draws.uniform(8, 1, 1, high=3.0)
-    return jax.value_and_grad(outer), (draws.layers(1, 24, 1), x, np.sin(x + phase))
-
-
 def _halved(tree: Tree, dtype: Tree = jnp.bfloat16) -> Tree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), tree)
 
 
-@LOW_PRECISION.program("bf16_mlp_master_weights", "bf16 gradient of an MLP, f32 master weights and loss scale", gradient=True)
+@LOW_PRECISION.program(
+    "bf16_mlp_master_weights",
+    "bf16 gradient of an MLP, f32 master weights and loss scale",
+    gradient=True,
+)
 def _bf16_mlp_master_weights() -> Built:
     draws = Draws(14)
 
@@ -293,7 +196,9 @@ def _bf16_mlp_master_weights() -> Built:
     return step, (draws.layers(48, 96, 96, 8), draws.normal(64, 48), draws.normal(64, 8))
 
 
-@LOW_PRECISION.program("bf16_attention_block", "bf16 attention with an f32 softmax, bf16[2,4,64,32]")
+@LOW_PRECISION.program(
+    "bf16_attention_block", "bf16 attention with an f32 softmax, bf16[2,4,64,32]"
+)
 def _bf16_attention_block() -> Built:
     draws = Draws(15)
 
@@ -307,7 +212,9 @@ def _bf16_attention_block() -> Built:
     return lambda *parts: run(*_halved(parts)), tuple(parts)
 
 
-@LOW_PRECISION.program("int8_quantized_mlp", "dynamic int8 quantization around three integer products, f32[128,96]")
+@LOW_PRECISION.program(
+    "int8_quantized_mlp", "dynamic int8 quantization around three integer products, f32[128,96]"
+)
 def _int8_quantized_mlp() -> Built:
     draws = Draws(16)
 
@@ -320,11 +227,18 @@ def _int8_quantized_mlp() -> Built:
             x = jax.nn.relu(total.astype(jnp.float32) * (8.0 * top) * scale)
         return x
 
-    layers = [(draws.integers(127, 96, 96, low=-127, dtype=np.int8), draws.uniform(96) * 2e-3) for _ in range(3)]
+    layers = [
+        (draws.integers(127, 96, 96, low=-127, dtype=np.int8), draws.uniform(96) * 2e-3)
+        for _ in range(3)
+    ]
     return run, (layers, draws.normal(128, 96))
 
 
-@LOW_PRECISION.program("fp16_scaled_residual_grad", "f16 residual layers with a dynamic loss scale: gradient", gradient=True)
+@LOW_PRECISION.program(
+    "fp16_scaled_residual_grad",
+    "f16 residual layers with a dynamic loss scale: gradient",
+    gradient=True,
+)
 def _fp16_scaled_residual_grad() -> Built:
     draws = Draws(17)
 
@@ -343,7 +257,9 @@ def _fp16_scaled_residual_grad() -> Built:
     return step, (draws.normal(4, 64, 64, scale=0.1), draws.normal(64, 64), np.float32(64.0))
 
 
-@LOW_PRECISION.program("bf16_moments_adam", "Adam with bf16 moments stored as error-compensated pairs, f32[512,256]")
+@LOW_PRECISION.program(
+    "bf16_moments_adam", "Adam with bf16 moments stored as error-compensated pairs, f32[512,256]"
+)
 def _bf16_moments_adam() -> Built:
     draws = Draws(18)
 
@@ -355,5 +271,9 @@ def _bf16_moments_adam() -> Built:
         return param - 0.01 * m / (jnp.sqrt(v) + 1e-4), low, v.astype(jnp.bfloat16), lost
 
     arrays = [draws.normal(512, 256) for _ in range(2)]
-    moments = [draws.normal(512, 256, scale=0.1), draws.uniform(512, 256), draws.normal(512, 256, scale=1e-3)]
+    moments = [
+        draws.normal(512, 256, scale=0.1),
+        draws.uniform(512, 256),
+        draws.normal(512, 256, scale=1e-3),
+    ]
     return step, (*arrays, *_halved(moments))

@@ -1,4 +1,4 @@
-"""Sampling, state estimation and finance."""
+"""Sampling, and estimation of hidden states."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from jax import Array, lax
 
 from graphopt.corpus.inputs import Draws
 from graphopt.corpus.program import Built
-from graphopt.corpus.programs._common import Family, Tree, mlp
+from graphopt.corpus.programs._common import Family, Tree
 
 SAMPLING = Family("sampling-chain")
 ESTIMATION = Family("state-estimation")
-FINANCE = Family("finance")
-FAMILIES = (SAMPLING, ESTIMATION, FINANCE)
+FAMILIES = (SAMPLING, ESTIMATION)
 
 
 def _schools(params: Tree, effects: Array, errors: Array) -> Array:
@@ -26,7 +25,12 @@ def _schools(params: Tree, effects: Array, errors: Array) -> Array:
     return prior + log_scale - 0.5 * jnp.sum(((effects - level) / errors) ** 2)
 
 
-@SAMPLING.program("eight_schools_mala", "300 smoothed Langevin-adjusted steps on the eight schools", gradient=True, loops=True)
+@SAMPLING.program(
+    "eight_schools_mala",
+    "300 smoothed Langevin-adjusted steps on the eight schools",
+    gradient=True,
+    loops=True,
+)
 def _eight_schools_mala() -> Built:
     def run(params: Tree, seed: Array, effects: Array, errors: Array) -> Tree:
         def log_density(params: Tree) -> Array:
@@ -49,7 +53,12 @@ def _eight_schools_mala() -> Built:
     return run, (start, np.uint32(0), effects, errors)
 
 
-@SAMPLING.program("funnel_leapfrog_chains", "32 chains of 100 leapfrog steps on Neal's funnel, f32[32,10]", gradient=True, loops=True)
+@SAMPLING.program(
+    "funnel_leapfrog_chains",
+    "32 chains of 100 leapfrog steps on Neal's funnel, f32[32,10]",
+    gradient=True,
+    loops=True,
+)
 def _funnel_leapfrog_chains() -> Built:
     draws = Draws(1)
 
@@ -73,7 +82,11 @@ def _funnel_leapfrog_chains() -> Built:
     return run, (draws.normal(32, 10, scale=0.5), draws.normal(32, 10))
 
 
-@SAMPLING.program("ising_heat_bath", "30 checkerboard sweeps of a mean-field relaxed Ising lattice, f32[64,64]", loops=True)
+@SAMPLING.program(
+    "ising_heat_bath",
+    "30 checkerboard sweeps of a mean-field relaxed Ising lattice, f32[64,64]",
+    loops=True,
+)
 def _ising_heat_bath() -> Built:
     def run(spins: Array, seed: Array) -> Tree:
         parity = (jnp.arange(64)[:, None] + jnp.arange(64)[None]) % 2
@@ -93,7 +106,12 @@ def _ising_heat_bath() -> Built:
     return run, (np.sign(Draws(2).normal(64, 64)), np.uint32(4))
 
 
-@SAMPLING.program("annealed_importance", "60 temperatures, 128 particles, importance weights of a mixture", gradient=True, loops=True)
+@SAMPLING.program(
+    "annealed_importance",
+    "60 temperatures, 128 particles, importance weights of a mixture",
+    gradient=True,
+    loops=True,
+)
 def _annealed_importance() -> Built:
     def run(x: Array, noise: Array) -> Tree:
         centres = jnp.array([[-2.0, 0.0], [2.0, 1.0], [0.0, -2.0]])
@@ -120,7 +138,11 @@ def _annealed_importance() -> Built:
     return run, (draws.normal(128, 2, scale=2.0), draws.normal(60, 128, 2))
 
 
-@SAMPLING.program("hierarchical_poisson_grad", "log density and gradient of a Poisson regression with 64 groups, f32[512,6]", gradient=True)
+@SAMPLING.program(
+    "hierarchical_poisson_grad",
+    "log density and gradient of a Poisson regression with 64 groups, f32[512,6]",
+    gradient=True,
+)
 def _hierarchical_poisson_grad() -> Built:
     draws = Draws(4)
 
@@ -133,11 +155,20 @@ def _hierarchical_poisson_grad() -> Built:
         return likelihood + prior - 0.5 * jnp.sum(slopes**2) - 0.5 * (log_scale**2 + mean**2)
 
     params = (draws.normal(64), draws.normal(6, scale=0.2), np.float32(0.1), np.float32(0.5))
-    data = (draws.normal(512, 6), draws.integers(64, 512), draws.integers(6, 512).astype(np.float32))
+    data = (
+        draws.normal(512, 6),
+        draws.integers(64, 512),
+        draws.integers(6, 512).astype(np.float32),
+    )
     return jax.value_and_grad(log_density), (params, *data)
 
 
-@SAMPLING.program("variational_inference_scan", "80 reparameterized steps on a Bayesian logistic regression", gradient=True, loops=True)
+@SAMPLING.program(
+    "variational_inference_scan",
+    "80 reparameterized steps on a Bayesian logistic regression",
+    gradient=True,
+    loops=True,
+)
 def _variational_inference_scan() -> Built:
     draws = Draws(5)
 
@@ -157,7 +188,12 @@ def _variational_inference_scan() -> Built:
         return lax.scan(step, (mean, log_scale), noise)
 
     labels = draws.integers(2, 96).astype(np.float32)
-    args = (draws.normal(12, scale=0.1), np.full(12, -1.0, np.float32), draws.normal(96, 12), labels)
+    args = (
+        draws.normal(12, scale=0.1),
+        np.full(12, -1.0, np.float32),
+        draws.normal(96, 12),
+        labels,
+    )
     return run, (*args, draws.normal(80, 8, 12))
 
 
@@ -189,7 +225,9 @@ def _tracking(seed: int, steps: int) -> Tree:
     return a, c, np.array([0.01, 0.1], np.float32), draws.normal(steps, 2)
 
 
-@ESTIMATION.program("kalman_smoother", "Kalman filter and backward smoother, 4 states, 300 steps", loops=True)
+@ESTIMATION.program(
+    "kalman_smoother", "Kalman filter and backward smoother, 4 states, 300 steps", loops=True
+)
 def _kalman_smoother() -> Built:
     def run(a: Array, c: Array, noise: Array, seen: Array) -> Tree:
         (means, covs), (guess, guess_covs), _ = _filter(a, c, noise, seen)
@@ -211,7 +249,12 @@ def _kalman_smoother() -> Built:
     return run, _tracking(6, 300)
 
 
-@ESTIMATION.program("kalman_likelihood_grad", "gradient of the filter's likelihood in the noise levels, 80 steps", gradient=True, loops=True)
+@ESTIMATION.program(
+    "kalman_likelihood_grad",
+    "gradient of the filter's likelihood in the noise levels, 80 steps",
+    gradient=True,
+    loops=True,
+)
 def _kalman_likelihood_grad() -> Built:
     def loss(logs: Array, a: Array, c: Array, seen: Array) -> Tree:
         return -jnp.sum(_filter(a, c, jnp.exp(logs), seen)[2])
@@ -220,11 +263,17 @@ def _kalman_likelihood_grad() -> Built:
     return jax.value_and_grad(loss, argnums=(0, 1)), (np.log(noise), a, c, seen)
 
 
-@ESTIMATION.program("extended_kalman_bearing", "extended Kalman filter of bearings and ranges, 200 steps", loops=True)
+@ESTIMATION.program(
+    "extended_kalman_bearing",
+    "extended Kalman filter of bearings and ranges, 200 steps",
+    loops=True,
+)
 def _extended_kalman_bearing() -> Built:
     def run(seen: Array) -> Tree:
         def observe(x: Array) -> Array:
-            return jnp.array([jnp.arctan2(x[1] + 3.0, x[0] + 3.0), jnp.hypot(x[0] + 3.0, x[1] + 3.0)])
+            return jnp.array(
+                [jnp.arctan2(x[1] + 3.0, x[0] + 3.0), jnp.hypot(x[0] + 3.0, x[1] + 3.0)]
+            )
 
         a = jnp.eye(4) + 0.05 * jnp.eye(4, k=2)
 
@@ -234,7 +283,9 @@ def _extended_kalman_bearing() -> Built:
             c = jax.jacfwd(observe)(mean)
             spread = c @ cov @ c.T + 0.2 * jnp.eye(2)
             det = spread[0, 0] * spread[1, 1] - spread[0, 1] * spread[1, 0]
-            inverse = jnp.array([[spread[1, 1], -spread[0, 1]], [-spread[1, 0], spread[0, 0]]]) / det
+            inverse = (
+                jnp.array([[spread[1, 1], -spread[0, 1]], [-spread[1, 0], spread[0, 0]]]) / det
+            )
             gain = cov @ c.T @ inverse
             mean = mean + gain @ (y - observe(mean))
             cov = cov - gain @ spread @ gain.T
@@ -246,7 +297,11 @@ def _extended_kalman_bearing() -> Built:
     return run, (np.array([0.8, 4.2], np.float32) + draws.normal(200, 2, scale=0.1),)
 
 
-@ESTIMATION.program("particle_filter_soft", "bootstrap filter with 256 particles and soft resampling, 40 steps", loops=True)
+@ESTIMATION.program(
+    "particle_filter_soft",
+    "bootstrap filter with 256 particles and soft resampling, 40 steps",
+    loops=True,
+)
 def _particle_filter_soft() -> Built:
     def run(particles: Array, seen: Array, noise: Array) -> Tree:
         def step(particles: Array, now: Tree) -> tuple[Array, Tree]:
@@ -265,7 +320,11 @@ def _particle_filter_soft() -> Built:
     return run, (draws.normal(256), draws.normal(40), draws.normal(40, 256))
 
 
-@ESTIMATION.program("hmm_forward_backward", "scaled forward and backward passes of 8 chains, 24 states, 120 steps", loops=True)
+@ESTIMATION.program(
+    "hmm_forward_backward",
+    "scaled forward and backward passes of 8 chains, 24 states, 120 steps",
+    loops=True,
+)
 def _hmm_forward_backward() -> Built:
     def run(step_logits: Array, emit: Array) -> Tree:
         moves = jax.nn.softmax(step_logits)
@@ -289,7 +348,12 @@ def _hmm_forward_backward() -> Built:
     return run, (draws.normal(24, 24), draws.uniform(120, 8, 24, low=0.05, high=1.0))
 
 
-@ESTIMATION.program("hmm_baum_welch_grad", "three gradient steps on an HMM's likelihood, 12 states, 60 steps", gradient=True, loops=True)
+@ESTIMATION.program(
+    "hmm_baum_welch_grad",
+    "three gradient steps on an HMM's likelihood, 12 states, 60 steps",
+    gradient=True,
+    loops=True,
+)
 def _hmm_baum_welch_grad() -> Built:
     def run(moves: Array, means: Array, seen: Array) -> Tree:
         def loss(moves: Array, means: Array) -> Array:
@@ -310,132 +374,3 @@ def _hmm_baum_welch_grad() -> Built:
 
     draws = Draws(11)
     return run, (draws.normal(12, 12), draws.normal(12, scale=2.0), draws.normal(60))
-
-
-def _call_price(spot: Array, strike: Array, time: Array, rate: Array, spread: Array) -> Array:
-    """Black-Scholes price of a European call; all arguments broadcast."""
-    root = spread * jnp.sqrt(time)
-    d1 = (jnp.log(spot / strike) + (rate + 0.5 * spread**2) * time) / root
-    cdf = jax.scipy.stats.norm.cdf
-    return spot * cdf(d1) - strike * jnp.exp(-rate * time) * cdf(d1 - root)
-
-
-def _options(seed: int, count: int) -> Tree:
-    draws = Draws(seed)
-    ranges = ((80.0, 120.0), (80.0, 120.0), (0.2, 2.0), (0.01, 0.05), (0.1, 0.5))
-    return tuple(draws.uniform(count, low=low, high=high) for low, high in ranges)
-
-
-@FINANCE.program("black_scholes", "prices of 262144 European calls and puts")
-def _black_scholes() -> Built:
-    def run(spot: Array, strike: Array, time: Array, rate: Array, spread: Array) -> Tree:
-        call = _call_price(spot, strike, time, rate, spread)
-        return call, call - spot + strike * jnp.exp(-rate * time)
-
-    return run, _options(12, 1 << 18)
-
-
-@FINANCE.program("black_scholes_greeks", "first and second derivatives of 32768 call prices", gradient=True)
-def _black_scholes_greeks() -> Built:
-    def run(*market: Array) -> Tree:
-        def total(*market: Array) -> Array:
-            return jnp.sum(_call_price(*market))
-
-        first = jax.grad(total, argnums=(0, 2, 3, 4))(*market)
-        gamma = jax.grad(lambda spot: jnp.sum(jax.grad(total)(spot, *market[1:])))(market[0])
-        return *first, gamma
-
-    return run, _options(13, 1 << 15)
-
-
-@FINANCE.program("implied_volatility_newton", "eight Newton steps for 16384 implied volatilities", gradient=True, loops=True)
-def _implied_volatility_newton() -> Built:
-    def run(spot: Array, strike: Array, time: Array, rate: Array, spread: Array) -> Array:
-        goal = _call_price(spot, strike, time, rate, spread)
-
-        def step(_: Array, guess: Array) -> Array:
-            price, vega = jax.jvp(
-                lambda s: _call_price(spot, strike, time, rate, s), (guess,), (jnp.ones_like(guess),)
-            )
-            return jnp.clip(guess - (price - goal) / (vega + 1.0), 0.05, 1.0)
-
-        out: Array = lax.fori_loop(0, 8, step, jnp.full_like(spread, 0.3))
-        return out
-
-    return run, _options(14, 1 << 14)
-
-
-@FINANCE.program("heston_monte_carlo", "100 full-truncation steps of 1024 Heston paths with threefry noise", loops=True)
-def _heston_monte_carlo() -> Built:
-    def run(seed: Array, strike: Array) -> Array:
-        def step(carry: Tree, key: Array) -> tuple[Tree, None]:
-            log_spot, variance, total = carry
-            z = jax.random.normal(key, (2, 1024))
-            root = jnp.sqrt(jnp.maximum(variance, 0.0) * 0.01)
-            log_spot = log_spot - 0.005 * jnp.maximum(variance, 0.0) + root * z[0]
-            other = -0.7 * z[0] + 0.714 * z[1]
-            variance = variance + 0.02 * (0.04 - jnp.maximum(variance, 0.0)) + 0.3 * root * other
-            return (log_spot, variance, total + jnp.exp(log_spot)), None
-
-        keys = jax.random.split(jax.random.key(seed), 100)
-        start = (jnp.zeros(1024), jnp.full(1024, 0.04), jnp.zeros(1024))
-        (log_spot, _, total), _ = lax.scan(step, start, keys)
-        european = jnp.mean(jnp.maximum(jnp.exp(log_spot) - strike, 0.0))
-        return jnp.stack([european, jnp.mean(jnp.maximum(total / 100.0 - strike, 0.0))])
-
-    return run, (np.uint32(5), np.float32(1.0))
-
-
-@FINANCE.program("american_binomial", "256-step binomial tree of 32 American puts", loops=True)
-def _american_binomial() -> Built:
-    def run(spot: Array, strike: Array) -> Array:
-        up, steps = jnp.exp(0.2 * jnp.sqrt(1.0 / 256)), 256
-        chance = (jnp.exp(0.03 / steps) - 1.0 / up) / (up - 1.0 / up)
-        place = 2.0 * jnp.arange(steps + 1.0) - steps
-        leaves = jnp.maximum(strike[:, None] - spot[:, None] * up**place, 0.0)
-
-        def back(level: Array, values: Array) -> Array:
-            held = jnp.exp(-0.03 / steps) * (chance * jnp.roll(values, -1, 1) + (1 - chance) * values)
-            power = place + (1.0 + level.astype(jnp.float32))
-            return jnp.maximum(held, strike[:, None] - spot[:, None] * up**power)
-
-        return lax.fori_loop(0, steps, back, leaves)[:, 0]
-
-    draws = Draws(15)
-    return run, (draws.uniform(32, low=90.0, high=110.0), draws.uniform(32, low=90.0, high=110.0))
-
-
-@FINANCE.program("garch_likelihood_grad", "gradient of a GARCH(1,1) likelihood over 8 series of 500 returns", gradient=True, loops=True)
-def _garch_likelihood_grad() -> Built:
-    def loss(params: Array, returns: Array) -> Tree:
-        omega, alpha, beta = jax.nn.sigmoid(params)
-
-        def step(carry: Tree, r: Array) -> tuple[Tree, Array]:
-            variance, before = carry
-            variance = 0.1 * omega + 0.3 * alpha * before**2 + 0.6 * beta * variance
-            return (variance, r), jnp.log(variance) + r**2 / variance
-
-        start = (jnp.ones(returns.shape[1]), jnp.zeros(returns.shape[1]))
-        return jnp.mean(lax.scan(step, start, returns)[1])
-
-    return jax.value_and_grad(loss), (Draws(16).normal(3, 8), Draws(17).normal(500, 8))
-
-
-@FINANCE.program("deep_hedging_grad", "hedging network over 20 dates and 256 paths: gradient of the tail risk", gradient=True, loops=True)
-def _deep_hedging_grad() -> Built:
-    draws = Draws(18)
-
-    def loss(params: Tree, moves: Array) -> Array:
-        def step(carry: Tree, move: Array) -> tuple[Tree, None]:
-            price, held, wealth = carry
-            seen = jnp.stack([jnp.log(price), held], axis=-1)
-            fresh = jax.nn.sigmoid(mlp(params, seen, jnp.tanh)[:, 0])
-            after = price * jnp.exp(0.05 * move - 0.00125)
-            wealth = wealth + fresh * (after - price) - 0.001 * price * jnp.abs(fresh - held)
-            return (after, fresh, wealth), None
-
-        ones = jnp.ones(moves.shape[1])
-        (price, _, wealth), _ = lax.scan(step, (ones, 0.5 * ones, 0.0 * ones), moves)
-        return jax.nn.logsumexp(-20.0 * (wealth - jnp.maximum(price - 1.0, 0.0))) / 20.0
-
-    return jax.value_and_grad(loss), (draws.layers(2, 16, 1), draws.normal(20, 256))

@@ -18,9 +18,11 @@ FAMILIES = (RECURRENT, STATE_SPACE)
 
 
 @RECURRENT.program(
-    "lstm_stack_grad", "gradient through two linen LSTM layers, 24 steps of f32[4,48]",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "lstm_stack_grad",
+    "gradient through two linen LSTM layers, 24 steps of f32[4,48]",
+    gradient=True,
+    loops=True,
+)
 def _lstm_stack_grad() -> Built:
     draws = Draws(0)
     layers = [linen.RNN(linen.OptimizedLSTMCell(48)), linen.RNN(linen.OptimizedLSTMCell(32))]
@@ -69,9 +71,11 @@ def _gru_forward() -> Built:
 
 
 @RECURRENT.program(
-    "gru_autoencoder_grad", "GRU encoder and decoder of f32[20,8,16], loss and gradient",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "gru_autoencoder_grad",
+    "GRU encoder and decoder of f32[20,8,16], loss and gradient",
+    gradient=True,
+    loops=True,
+)
 def _gru_autoencoder_grad() -> Built:
     draws = Draws(2)
     params = {
@@ -96,9 +100,10 @@ def _gru_autoencoder_grad() -> Built:
 
 
 @RECURRENT.program(
-    "bidirectional_tagger", "bidirectional GRU tagger with a Viterbi-free softmax, f32[80,4,32]",
+    "bidirectional_tagger",
+    "bidirectional GRU tagger with a Viterbi-free softmax, f32[80,4,32]",
     loops=True,
-)  # fmt: skip
+)
 def _bidirectional_tagger() -> Built:
     draws = Draws(3)
     params = [_gru_params(draws, 32, 32), _gru_params(draws, 32, 32), draws.dense(64, 12)]
@@ -136,9 +141,10 @@ def _peephole_lstm_norm() -> Built:
 
 
 @RECURRENT.program(
-    "echo_state_ridge", "echo state reservoir of 96 units over 200 steps, ridge readout",
+    "echo_state_ridge",
+    "echo state reservoir of 96 units over 200 steps, ridge readout",
     loops=True,
-)  # fmt: skip
+)
 def _echo_state_ridge() -> Built:
     draws = Draws(5)
 
@@ -223,9 +229,11 @@ def _mamba_block() -> Built:
 
 
 @STATE_SPACE.program(
-    "mamba_grad", "gradient through two selective state-space blocks, f32[48,32]",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "mamba_grad",
+    "gradient through two selective state-space blocks, f32[48,32]",
+    gradient=True,
+    loops=True,
+)
 def _mamba_grad() -> Built:
     draws = Draws(8)
     blocks = [_selective_params(draws), _selective_params(draws)]

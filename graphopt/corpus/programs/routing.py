@@ -79,7 +79,9 @@ def _top2_gather() -> Built:
     return run, (_expert_params(draws, 6, 24), draws.normal(64, 24))
 
 
-@EXPERTS.program("soft_moe_grad", "soft mixture of experts on f32[2,64,32]: gradient", gradient=True)
+@EXPERTS.program(
+    "soft_moe_grad", "soft mixture of experts on f32[2,64,32]: gradient", gradient=True
+)
 def _soft_moe_grad() -> Built:
     draws = Draws(3)
     params = {**_expert_params(draws, 4, 32), "slots": draws.dense(32, 16)}
@@ -95,7 +97,9 @@ def _soft_moe_grad() -> Built:
     return jax.value_and_grad(loss), (params, draws.normal(2, 64, 32))
 
 
-@EXPERTS.program("expert_choice_scan", "experts pick their tokens one after another, f32[512,32]", loops=True)
+@EXPERTS.program(
+    "expert_choice_scan", "experts pick their tokens one after another, f32[512,32]", loops=True
+)
 def _expert_choice_scan() -> Built:
     draws = Draws(4)
 
@@ -131,8 +135,12 @@ def _random_graph(draws: Draws, nodes: int, edges: int, width: int) -> Tree:
 def _graphnet(layers: Tree, graph: Any) -> Any:
     for params in layers:
         network = jraph.GraphNetwork(
-            update_edge_fn=lambda e, s, r, g, p=params: mlp(p[0], jnp.concatenate([e, s, r, g], -1)),
-            update_node_fn=lambda n, s, r, g, p=params: mlp(p[1], jnp.concatenate([n, s, r, g], -1)),
+            update_edge_fn=lambda e, s, r, g, p=params: mlp(
+                p[0], jnp.concatenate([e, s, r, g], -1)
+            ),
+            update_node_fn=lambda n, s, r, g, p=params: mlp(
+                p[1], jnp.concatenate([n, s, r, g], -1)
+            ),
             update_global_fn=lambda n, e, g, p=params: mlp(p[2], jnp.concatenate([n, e, g], -1)),
         )
         graph = network(graph)
@@ -155,7 +163,9 @@ def _graphnet_forward() -> Built:
     return run, (_graphnet_params(draws, 2), _random_graph(draws, 256, 1024, 16))
 
 
-@GRAPHS.program("graphnet_grad", "one jraph graph-network layer: gradient, 48 nodes, 160 edges", gradient=True)
+@GRAPHS.program(
+    "graphnet_grad", "one jraph graph-network layer: gradient, 48 nodes, 160 edges", gradient=True
+)
 def _graphnet_grad() -> Built:
     draws = Draws(6)
     graph = _random_graph(draws, 48, 160, 16)
@@ -174,7 +184,11 @@ def _edges(draws: Draws, nodes: int, edges: int) -> Tree:
     return draws.integers(nodes, edges), draws.integers(nodes, edges)
 
 
-@GRAPHS.program("gcn_grad", "two graph convolutions with degree normalisation: gradient, 200 nodes", gradient=True)
+@GRAPHS.program(
+    "gcn_grad",
+    "two graph convolutions with degree normalisation: gradient, 200 nodes",
+    gradient=True,
+)
 def _gcn_grad() -> Built:
     draws = Draws(7)
     layers = draws.layers(32, 32, 8)
@@ -217,12 +231,18 @@ def _gat_forward() -> Built:
 
 
 @GRAPHS.program(
-    "gated_graph_grad", "four rounds of message passing with a GRU update: gradient, 80 nodes",
-    gradient=True, loops=True,
-)  # fmt: skip
+    "gated_graph_grad",
+    "four rounds of message passing with a GRU update: gradient, 80 nodes",
+    gradient=True,
+    loops=True,
+)
 def _gated_graph_grad() -> Built:
     draws = Draws(9)
-    params = {"message": draws.dense(24, 24), "gates": draws.dense(48, 48), "fresh": draws.dense(48, 24)}
+    params = {
+        "message": draws.dense(24, 24),
+        "gates": draws.dense(48, 48),
+        "fresh": draws.dense(48, 24),
+    }
 
     def loss(params: Tree, x: Array, senders: Array, receivers: Array) -> Array:
         def step(state: Array, _: None) -> tuple[Array, None]:
@@ -239,12 +259,17 @@ def _gated_graph_grad() -> Built:
 
 
 @GRAPHS.program(
-    "continuous_filter_forces", "energy and forces of 40 atoms by continuous filters, 400 pairs",
+    "continuous_filter_forces",
+    "energy and forces of 40 atoms by continuous filters, 400 pairs",
     gradient=True,
-)  # fmt: skip
+)
 def _continuous_filter_forces() -> Built:
     draws = Draws(10)
-    params = {"filter": draws.layers(16, 32, 24), "atom": draws.layers(24, 24, 1), "embed": draws.normal(24)}
+    params = {
+        "filter": draws.layers(16, 32, 24),
+        "atom": draws.layers(24, 24, 1),
+        "embed": draws.normal(24),
+    }
     senders = np.repeat(np.arange(40, dtype=np.int32), 10)
     receivers = (senders + np.tile(np.arange(1, 11, dtype=np.int32), 40)) % 40
 
@@ -280,7 +305,9 @@ def _edge_conv_knn() -> Built:
     return run, ([draws.layers(6, 24, 16)], draws.normal(128, 3))
 
 
-@GRAPHS.program("label_propagation", "30 rounds of page rank and label spreading, 300 nodes", loops=True)
+@GRAPHS.program(
+    "label_propagation", "30 rounds of page rank and label spreading, 300 nodes", loops=True
+)
 def _label_propagation() -> Built:
     draws = Draws(12)
 

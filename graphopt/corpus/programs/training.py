@@ -1,8 +1,6 @@
-"""What training consists of besides the model: normalisations, losses, optimizers."""
+"""What training consists of besides the model: normalisations and losses."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +14,14 @@ from graphopt.corpus.programs._common import Family, Tree, layer_norm, mlp, rms_
 
 NORMALISATION = Family("normalisation")
 LOSS = Family("loss")
-OPTIMIZER = Family("optimizer")
-FAMILIES = (NORMALISATION, LOSS, OPTIMIZER)
+FAMILIES = (NORMALISATION, LOSS)
 
 
-@NORMALISATION.program("batch_norm_train_grad", "batch norm with running statistics, f32[16,24,24,32]: gradient", gradient=True)
+@NORMALISATION.program(
+    "batch_norm_train_grad",
+    "batch norm with running statistics, f32[16,24,24,32]: gradient",
+    gradient=True,
+)
 def _batch_norm_train_grad() -> Built:
     draws = Draws(0)
 
@@ -33,7 +34,9 @@ def _batch_norm_train_grad() -> Built:
     return jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True), args
 
 
-@NORMALISATION.program("layer_norm_residual", "dropout mask, residual and layer norm of f32[512,512]")
+@NORMALISATION.program(
+    "layer_norm_residual", "dropout mask, residual and layer norm of f32[512,512]"
+)
 def _layer_norm_residual() -> Built:
     draws = Draws(1)
 
@@ -54,10 +57,19 @@ def _layer_norm_grad() -> Built:
         y, back = jax.vjp(layer_norm, x, scale, bias)
         return y, back(cotangent)
 
-    return pull, (draws.normal(4096, 256), draws.normal(256), draws.normal(256), draws.normal(4096, 256))
+    return pull, (
+        draws.normal(4096, 256),
+        draws.normal(256),
+        draws.normal(256),
+        draws.normal(4096, 256),
+    )
 
 
-@NORMALISATION.program("group_norm_silu_grad", "gradient of group norm and SiLU over f32[4,24,24,32], 8 groups", gradient=True)
+@NORMALISATION.program(
+    "group_norm_silu_grad",
+    "gradient of group norm and SiLU over f32[4,24,24,32], 8 groups",
+    gradient=True,
+)
 def _group_norm_silu_grad() -> Built:
     draws = Draws(3)
 
@@ -71,7 +83,9 @@ def _group_norm_silu_grad() -> Built:
     return jax.grad(loss, argnums=(0, 1)), (draws.normal(4, 24, 24, 32), draws.normal(32))
 
 
-@NORMALISATION.program("adaptive_instance_norm", "style transfer of channel statistics, two f32[4,48,48,16]")
+@NORMALISATION.program(
+    "adaptive_instance_norm", "style transfer of channel statistics, two f32[4,48,48,16]"
+)
 def _adaptive_instance_norm() -> Built:
     draws = Draws(4)
 
@@ -99,7 +113,9 @@ def _rms_norm_chain() -> Built:
     return run, (draws.normal(256, 256), 1.0 + draws.normal(4, 256, scale=0.1))
 
 
-@NORMALISATION.program("spectral_norm_weights", "15 power iterations and weight norm of f32[192,128]", loops=True)
+@NORMALISATION.program(
+    "spectral_norm_weights", "15 power iterations and weight norm of f32[192,128]", loops=True
+)
 def _spectral_norm_weights() -> Built:
     draws = Draws(6)
 
@@ -117,7 +133,11 @@ def _spectral_norm_weights() -> Built:
     return run, (draws.normal(192, 128), draws.normal(192), draws.normal(128))
 
 
-@NORMALISATION.program("local_response_norm_grad", "AlexNet's response norm over f32[2,20,20,48]: gradient", gradient=True)
+@NORMALISATION.program(
+    "local_response_norm_grad",
+    "AlexNet's response norm over f32[2,20,20,48]: gradient",
+    gradient=True,
+)
 def _local_response_norm_grad() -> Built:
     def loss(x: Array) -> Array:
         total = lax.reduce_window(x**2, 0.0, lax.add, (1, 1, 1, 5), (1, 1, 1, 1), "SAME")
@@ -126,7 +146,9 @@ def _local_response_norm_grad() -> Built:
     return jax.value_and_grad(loss), (Draws(7).normal(2, 20, 20, 48),)
 
 
-@LOSS.program("label_smoothing_grad", "smoothed cross entropy of f32[256,512] logits: gradient", gradient=True)
+@LOSS.program(
+    "label_smoothing_grad", "smoothed cross entropy of f32[256,512] logits: gradient", gradient=True
+)
 def _label_smoothing_grad() -> Built:
     draws = Draws(8)
 
@@ -137,7 +159,11 @@ def _label_smoothing_grad() -> Built:
     return jax.value_and_grad(loss), (draws.normal(256, 512), draws.integers(4096, 256))
 
 
-@LOSS.program("z_loss_masked_grad", "masked token loss with z-loss and accuracy, f32[8,64,200]: gradient", gradient=True)
+@LOSS.program(
+    "z_loss_masked_grad",
+    "masked token loss with z-loss and accuracy, f32[8,64,200]: gradient",
+    gradient=True,
+)
 def _z_loss_masked_grad() -> Built:
     draws = Draws(9)
 
@@ -154,7 +180,11 @@ def _z_loss_masked_grad() -> Built:
     return jax.value_and_grad(loss, has_aux=True), args
 
 
-@LOSS.program("focal_detection_grad", "focal and smooth-L1 loss with IoU over 4096 boxes: gradient", gradient=True)
+@LOSS.program(
+    "focal_detection_grad",
+    "focal and smooth-L1 loss with IoU over 4096 boxes: gradient",
+    gradient=True,
+)
 def _focal_detection_grad() -> Built:
     draws = Draws(10)
 
@@ -173,11 +203,20 @@ def _focal_detection_grad() -> Built:
 
     low = draws.uniform(4096, 2)
     boxes = np.concatenate([low, low + draws.uniform(4096, 2, low=0.5, high=1.5)], axis=1)
-    args = (draws.normal(4096, 8), boxes, boxes + draws.normal(4096, 4, scale=0.1), draws.integers(2, 4096, 8))
+    args = (
+        draws.normal(4096, 8),
+        boxes,
+        boxes + draws.normal(4096, 4, scale=0.1),
+        draws.integers(2, 4096, 8),
+    )
     return jax.value_and_grad(loss, argnums=(0, 1)), args
 
 
-@LOSS.program("info_nce_grad", "two-way contrastive loss between f32[128,64] embeddings: gradient", gradient=True)
+@LOSS.program(
+    "info_nce_grad",
+    "two-way contrastive loss between f32[128,64] embeddings: gradient",
+    gradient=True,
+)
 def _info_nce_grad() -> Built:
     draws = Draws(11)
 
@@ -193,7 +232,9 @@ def _info_nce_grad() -> Built:
     return jax.value_and_grad(loss, argnums=(0, 1, 2)), args
 
 
-@LOSS.program("triplet_mining_grad", "batch-hard triplet loss over f32[256,32]: gradient", gradient=True)
+@LOSS.program(
+    "triplet_mining_grad", "batch-hard triplet loss over f32[256,32]: gradient", gradient=True
+)
 def _triplet_mining_grad() -> Built:
     draws = Draws(12)
 
@@ -208,8 +249,12 @@ def _triplet_mining_grad() -> Built:
     return jax.value_and_grad(loss), (draws.normal(256, 32), draws.integers(8, 256))
 
 
-@LOSS.program("ctc_grad", "connectionist temporal classification, f32[4,40,24], labels i32[4,8]: gradient",
-              gradient=True, loops=True)  # fmt: skip
+@LOSS.program(
+    "ctc_grad",
+    "connectionist temporal classification, f32[4,40,24], labels i32[4,8]: gradient",
+    gradient=True,
+    loops=True,
+)
 def _ctc_grad() -> Built:
     draws = Draws(13)
 
@@ -217,10 +262,18 @@ def _ctc_grad() -> Built:
         return jnp.mean(optax.ctc_loss(logits, jnp.zeros(logits.shape[:2]), labels, padding))
 
     padding = (np.arange(8)[None] >= np.array([[8], [6], [5], [7]])).astype(np.float32)
-    return jax.value_and_grad(loss), (draws.normal(4, 40, 24), draws.integers(24, 4, 8, low=1), padding)
+    return jax.value_and_grad(loss), (
+        draws.normal(4, 40, 24),
+        draws.integers(24, 4, 8, low=1),
+        padding,
+    )
 
 
-@LOSS.program("distillation_grad", "student loss against a teacher with temperature, f32[128,100]: gradient", gradient=True)
+@LOSS.program(
+    "distillation_grad",
+    "student loss against a teacher with temperature, f32[128,100]: gradient",
+    gradient=True,
+)
 def _distillation_grad() -> Built:
     draws = Draws(14)
 
@@ -234,7 +287,12 @@ def _distillation_grad() -> Built:
     return jax.value_and_grad(loss), args
 
 
-@LOSS.program("soft_dtw_grad", "soft dynamic time warping of two f32[32,4] series: gradient", gradient=True, loops=True)
+@LOSS.program(
+    "soft_dtw_grad",
+    "soft dynamic time warping of two f32[32,4] series: gradient",
+    gradient=True,
+    loops=True,
+)
 def _soft_dtw_grad() -> Built:
     draws = Draws(15)
 
@@ -258,129 +316,7 @@ def _soft_dtw_grad() -> Built:
         start = jnp.full(right.shape[0] + 1, 1e3).at[0].set(0.0)
         return lax.scan(row, start, cost)[0][-1]
 
-    return jax.value_and_grad(loss), (draws.normal(32, 4, scale=0.3), draws.normal(32, 4, scale=0.3))
-
-
-# Optimizers over a tree of parameters, moments near zero as early in training.
-
-
-def _weights(draws: Draws, scale: float = 1.0) -> Tree:
-    shapes = ((256, 128), (128,), (128, 128), (128,), (3, 3, 16, 32), (32,), (512, 48), (48,))
-    return {f"p{i}": draws.normal(*shape, scale=scale) for i, shape in enumerate(shapes)}
-
-
-def _update(optimizer: Any, seed: int) -> Built:
-    draws = Draws(seed)
-    params, grads = _weights(draws), _weights(draws, 0.1)
-
-    def step(grads: Tree, state: Tree, params: Tree) -> Tree:
-        updates, state = optimizer.update(grads, state, params)
-        return optax.apply_updates(params, updates), state
-
-    abstract = jax.eval_shape(optimizer.init, params)
-
-    def fill(leaf: Any) -> Any:
-        if not jnp.issubdtype(leaf.dtype, jnp.floating):
-            return np.full(leaf.shape, 3, leaf.dtype)
-        return (0.01 + np.abs(draws.normal(*leaf.shape, scale=0.1))).astype(leaf.dtype)
-
-    return step, (grads, jax.tree.map(fill, abstract), params)
-
-
-@OPTIMIZER.program("adamw_clip_schedule", "AdamW with global clipping and a warm-up cosine schedule, 8 arrays")
-def _adamw_clip_schedule() -> Built:
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 1e-3, 100, 1000)
-    return _update(optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule)), 16)
-
-
-@OPTIMIZER.program("lamb_update", "LAMB with trust ratios per array, 8 arrays")
-def _lamb_update() -> Built:
-    return _update(optax.lamb(1e-3), 17)
-
-
-@OPTIMIZER.program("adafactor_update", "Adafactor with factored second moments, 8 arrays")
-def _adafactor_update() -> Built:
-    return _update(optax.adafactor(1e-3, min_dim_size_to_factor=32), 18)
-
-
-@OPTIMIZER.program("lion_update", "Lion, 8 arrays")
-def _lion_update() -> Built:
-    return _update(optax.lion(1e-3), 19)
-
-
-@OPTIMIZER.program("nesterov_lookahead_ema", "Nesterov momentum, weight decay and an average of the weights")
-def _nesterov_lookahead_ema() -> Built:
-    chain = (optax.add_decayed_weights(1e-4), optax.sgd(0.1, momentum=0.9, nesterov=True), optax.ema(0.99))
-    return _update(optax.chain(*chain), 20)
-
-
-@OPTIMIZER.program("amsgrad_centralized", "centralized gradients, noise-free AMSGrad, 8 arrays")
-def _amsgrad_centralized() -> Built:
-    return _update(optax.chain(optax.centralize(), optax.amsgrad(1e-3)), 21)
-
-
-@OPTIMIZER.program("muon_orthogonal_update", "momentum, orthogonalized by five Newton-Schulz steps, f32[128,96]", loops=True)
-def _muon_orthogonal_update() -> Built:
-    draws = Draws(22)
-
-    def step(weights: Array, momentum: Array, grad: Array) -> Tree:
-        momentum = 0.95 * momentum + grad
-        x = grad + 0.95 * momentum
-        x = x / (jnp.linalg.norm(x) + 1e-6)
-
-        def newton(_: Array, x: Array) -> Array:
-            gram = x.T @ x
-            return 3.4445 * x + x @ (-4.775 * gram + 2.0315 * gram @ gram)
-
-        x = lax.fori_loop(0, 5, newton, x)
-        return weights - 0.02 * x, momentum
-
-    return step, tuple(draws.normal(128, 96) for _ in range(3))
-
-
-@OPTIMIZER.program("lbfgs_two_loop", "L-BFGS direction from ten stored pairs of f32[32768]", loops=True)
-def _lbfgs_two_loop() -> Built:
-    draws = Draws(23)
-
-    def direction(grad: Array, steps: Array, changes: Array) -> Array:
-        rho = 1.0 / jnp.sum(steps * changes, axis=1)
-
-        def down(q: Array, now: Tree) -> tuple[Array, Array]:
-            s, y, r = now
-            alpha = r * jnp.sum(s * q)
-            return q - alpha * y, alpha
-
-        q, alphas = lax.scan(down, grad, (steps, changes, rho), reverse=True)
-        q = q * jnp.sum(steps[-1] * changes[-1]) / jnp.sum(changes[-1] ** 2)
-
-        def up(q: Array, now: Tree) -> tuple[Array, None]:
-            s, y, r, alpha = now
-            return q + s * (alpha - r * jnp.sum(y * q)), None
-
-        return -lax.scan(up, q, (steps, changes, rho, alphas))[0]
-
-    steps = draws.normal(10, 32768)
-    return direction, (draws.normal(32768), steps, 2.0 * steps + draws.normal(10, 32768, scale=0.1))
-
-
-@OPTIMIZER.program("sgd_epoch_scan", "40 minibatch Adam steps on a two-layer network as one scan", gradient=True, loops=True)
-def _sgd_epoch_scan() -> Built:
-    draws = Draws(24)
-
-    def epoch(params: Tree, xs: Array, ys: Array) -> Tree:
-        def loss(params: Tree, x: Array, y: Array) -> Array:
-            return jnp.mean((mlp(params, x, jnp.tanh) - y) ** 2)
-
-        def step(carry: Tree, batch: Tree) -> tuple[Tree, Array]:
-            params, first, second = carry
-            value, grads = jax.value_and_grad(loss)(params, *batch)
-            first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
-            second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, grads)
-            params = jax.tree.map(lambda p, m, v: p - 0.01 * m * lax.rsqrt(v + 1e-6), params, first, second)
-            return (params, first, second), value
-
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return lax.scan(step, (params, zeros, zeros), (xs, ys))
-
-    xs = draws.normal(40, 16, 12)
-    return epoch, (draws.layers(12, 32, 1), xs, np.sin(xs[..., :1]))
+    return jax.value_and_grad(loss), (
+        draws.normal(32, 4, scale=0.3),
+        draws.normal(32, 4, scale=0.3),
+    )

@@ -29,9 +29,10 @@ def _norm_params(draws: Draws, channels: int) -> Tree:
 
 
 @CONVNET.program(
-    "resnet_basic_grad", "two basic residual blocks with batch statistics, f32[4,16,16,16], gradient",
+    "resnet_basic_grad",
+    "two basic residual blocks with batch statistics, f32[4,16,16,16], gradient",
     gradient=True,
-)  # fmt: skip
+)
 def _resnet_basic_grad() -> Built:
     draws = Draws(0)
     blocks = [
@@ -103,7 +104,9 @@ def _unet(params: Tree, x: Array) -> Array:
         x = jax.nn.relu(conv(jax.nn.relu(conv(x, first)), second))
         skips.append(x)
     for (transposed, kernel), skip in zip(params["up"], skips[-2::-1], strict=True):
-        x = lax.conv_transpose(x, transposed, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = lax.conv_transpose(
+            x, transposed, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
         x = jax.nn.relu(conv(jnp.concatenate([x, skip], axis=-1), kernel))
     return conv(x, params["out"])
 
@@ -115,9 +118,10 @@ def _unet_forward() -> Built:
 
 
 @CONVNET.program(
-    "unet_dice_grad", "three-level U-Net with Dice and cross-entropy loss, f32[1,32,32,3]",
+    "unet_dice_grad",
+    "three-level U-Net with Dice and cross-entropy loss, f32[1,32,32,3]",
     gradient=True,
-)  # fmt: skip
+)
 def _unet_dice_grad() -> Built:
     draws = Draws(3)
 
@@ -152,14 +156,18 @@ def _mobilenet_inverted_residuals() -> Built:
             hidden = conv(hidden, params["depth"], feature_group_count=64)
             hidden = jax.nn.hard_swish(hidden)
             gate = jnp.mean(hidden, axis=(1, 2))
-            gate = jax.nn.hard_sigmoid(jax.nn.relu(gate @ params["squeeze"][0]) @ params["squeeze"][1])
+            gate = jax.nn.hard_sigmoid(
+                jax.nn.relu(gate @ params["squeeze"][0]) @ params["squeeze"][1]
+            )
             x = x + conv(hidden * gate[:, None, None], params["project"])
         return x
 
     return run, ([block() for _ in range(3)], draws.normal(1, 24, 24, 16))
 
 
-@CONVNET.program("densenet_grad", "gradient of a dense block of five layers, f32[2,16,16,8]", gradient=True)
+@CONVNET.program(
+    "densenet_grad", "gradient of a dense block of five layers, f32[2,16,16,8]", gradient=True
+)
 def _densenet_grad() -> Built:
     draws = Draws(5)
     layers = [
@@ -176,7 +184,9 @@ def _densenet_grad() -> Built:
     return jax.value_and_grad(loss, argnums=(0, 1)), (layers, draws.normal(2, 16, 16, 8))
 
 
-@CONVNET.program("convnext_block_grad", "ConvNeXt block on f32[2,16,16,32]: gradient", gradient=True)
+@CONVNET.program(
+    "convnext_block_grad", "ConvNeXt block on f32[2,16,16,32]: gradient", gradient=True
+)
 def _convnext_block_grad() -> Built:
     draws = Draws(6)
     params = {
@@ -236,7 +246,9 @@ def _mlp_mixer_forward() -> Built:
     return _mixer, _mixer_inputs(7, 4, 4)
 
 
-@PATCHES.program("mlp_mixer_grad", "two mixer blocks, loss and gradient, f32[4,32,32,3]", gradient=True)
+@PATCHES.program(
+    "mlp_mixer_grad", "two mixer blocks, loss and gradient, f32[4,32,32,3]", gradient=True
+)
 def _mlp_mixer_grad() -> Built:
     def loss(params: Tree, images: Array, labels: Array) -> Array:
         return cross_entropy(_mixer(params, images), labels)
@@ -254,7 +266,9 @@ def _attention(qkv: Array, heads: int) -> Array:
     return mixed.reshape(*lead, tokens, width // 3)
 
 
-@PATCHES.program("vit_grad", "vision transformer with a class token, f32[2,32,32,3]: gradient", gradient=True)
+@PATCHES.program(
+    "vit_grad", "vision transformer with a class token, f32[2,32,32,3]: gradient", gradient=True
+)
 def _vit_grad() -> Built:
     draws = Draws(10)
     params = {
@@ -279,7 +293,9 @@ def _vit_grad() -> Built:
     return jax.value_and_grad(loss), args
 
 
-@PATCHES.program("swin_windows", "two shifted-window attention blocks, windows of 4x4, f32[2,16,16,32]")
+@PATCHES.program(
+    "swin_windows", "two shifted-window attention blocks, windows of 4x4, f32[2,16,16,32]"
+)
 def _swin_windows() -> Built:
     draws = Draws(11)
     blocks = [[draws.dense(32, 96), draws.dense(32, 32), draws.dense(32, 64), draws.dense(64, 32)]
@@ -300,7 +316,9 @@ def _swin_windows() -> Built:
     return run, (blocks, draws.normal(2, 16, 16, 32))
 
 
-@PATCHES.program("gmlp_grad", "gated MLP with spatial gating units, f32[4,48,32]: gradient", gradient=True)
+@PATCHES.program(
+    "gmlp_grad", "gated MLP with spatial gating units, f32[4,48,32]: gradient", gradient=True
+)
 def _gmlp_grad() -> Built:
     draws = Draws(12)
     blocks = [
