@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from graphopt.corpus.program import Program, ProgramSet
 
 if TYPE_CHECKING:
+    from graphopt.corpus.bulk import collect
     from graphopt.corpus.cache import CorpusCache
-    from graphopt.corpus.collect import collect
     from graphopt.corpus.entries import Entry, add_to_corpus, load_corpus
     from graphopt.corpus.registry import corpus_programs
     from graphopt.corpus.split import check_split
@@ -26,7 +26,7 @@ _LAZY = {
     "Entry": "graphopt.corpus.entries",
     "add_to_corpus": "graphopt.corpus.entries",
     "check_split": "graphopt.corpus.split",
-    "collect": "graphopt.corpus.collect",
+    "collect": "graphopt.corpus.bulk",
     "corpus_programs": "graphopt.corpus.registry",
     "load_corpus": "graphopt.corpus.entries",
 }

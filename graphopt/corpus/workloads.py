@@ -46,9 +46,9 @@ def load_programs(spec: str) -> dict[str, Program]:
     """Programs of a specification.
 
     Args:
-        spec: ``demo``, ``fuzz``, one of `graphopt.corpus.registry.SELECTIONS` (``corpus``, ``held-out``, ...),
-            or ``pkg.module:ATTRIBUTE`` naming a dict from name to builder; a builder takes no arguments and
-            returns ``(fn, args)``. Modules are also looked up in the current directory.
+        spec: ``demo``, ``fuzz``, ``generated``, one of `graphopt.corpus.registry.SELECTIONS` (``corpus``,
+            ``train``, ...), or ``pkg.module:ATTRIBUTE`` naming a dict from name to builder; a builder takes
+            no arguments and returns ``(fn, args)``. Modules are also looked up in the current directory.
 
     Raises:
         WorkloadError: it cannot be imported or is no such dict.
@@ -60,6 +60,10 @@ def load_programs(spec: str) -> dict[str, Program]:
         return {program.name: program for program in (DEMO if spec == "demo" else FUZZ)}
     if spec in SELECTIONS:
         return select_corpus(spec)
+    if spec == "generated":
+        from graphopt.corpus.generated import generated_programs
+
+        return generated_programs()
     attribute = load_attribute(spec)
     if not isinstance(attribute, Mapping):
         raise _error(spec, f"is a {type(attribute).__name__}, not a dict from name to builder")

@@ -99,7 +99,7 @@ def conv(x: Array, kernel: Array, stride: int = 1, **options: Any) -> Array:
     )
 
 
-def pool(x: Array, window: int, stride: int, kind: str = "max") -> Array:
+def pool(x: Array, window: int, stride: int, kind: str = "max") -> Tree:
     """Pool [B, H, W, C] over square windows with equal padding; ``kind`` is max or mean."""
     dims, strides = (1, window, window, 1), (1, stride, stride, 1)
     if kind == "max":
@@ -108,7 +108,7 @@ def pool(x: Array, window: int, stride: int, kind: str = "max") -> Array:
     return total / (window * window)
 
 
-def split_heads(x: Array, heads: int) -> Array:
+def split_heads(x: Array, heads: int) -> Tree:
     """Turn [B, T, D] into [B, H, T, D / H]."""
     batch, steps, width = x.shape
     return x.reshape(batch, steps, heads, width // heads).swapaxes(1, 2)

@@ -47,7 +47,7 @@ def _mix(query: Array, key: Array, value: Array, causal: bool) -> Array:
     return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, axis=-1), value)
 
 
-def _block(params: Tree, x: Array, heads: int, causal: bool) -> Array:
+def _block(params: Tree, x: Array, heads: int, causal: bool) -> Tree:
     qkv = jnp.split(layer_norm(x, params["scales"][0]) @ params["qkv"], 3, axis=-1)
     query, key, value = (split_heads(part, heads) for part in qkv)
     x = x + join_heads(_mix(query, key, value, causal)) @ params["out"]
@@ -149,7 +149,7 @@ def _llama_params(draws: Draws) -> Tree:
     }
 
 
-def _llama_block(params: Tree, x: Array) -> Array:
+def _llama_block(params: Tree, x: Array) -> Tree:
     """Rotary grouped-query attention and a gated feed-forward layer on [B, T, 64]."""
     normed = rms_norm(x, params["scales"][0])
     query = _rotate(split_heads(normed @ params["q"], 8))

@@ -15,7 +15,7 @@ from graphopt.corpus.program import Built
 from graphopt.corpus.programs._common import Family, Tree, mlp
 
 CONTROL = Family("control")
-FAMILIES = CONTROL
+FAMILIES = (CONTROL,)
 
 
 def _cartpole(state: Array, force: Array) -> Array:

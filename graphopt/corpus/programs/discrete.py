@@ -132,7 +132,7 @@ def _rotate(x: Array, by: int) -> Array:
 
 @INTEGER.program("murmur_hash_lanes", "Murmur3 of 16 words in 4096 lanes, u32", loops=True)
 def _murmur_hash_lanes() -> Built:
-    def run(words: Array) -> Array:
+    def run(words: Array) -> Tree:
         def mix(h: Array, k: Array) -> tuple[Array, None]:
             k = _rotate(k * jnp.uint32(0xCC9E2D51), 15) * jnp.uint32(0x1B873593)
             return _rotate(h ^ k, 13) * jnp.uint32(5) + jnp.uint32(0xE6546B64), None
@@ -176,7 +176,7 @@ def _chacha_rounds() -> Built:
     "crc32_table", "CRC-32 of 64 messages of 200 bytes by a table built in the program", loops=True
 )
 def _crc32_table() -> Built:
-    def run(data: Array) -> Array:
+    def run(data: Array) -> Tree:
         def bit(_: Array, c: Array) -> Array:
             return jnp.where(c & 1 == 1, (c >> 1) ^ jnp.uint32(0xEDB88320), c >> 1)
 
@@ -195,7 +195,7 @@ def _crc32_table() -> Built:
     "modular_power", "modular exponentiation by squaring of u32[2048], 16-bit modulus", loops=True
 )
 def _modular_power() -> Built:
-    def run(base: Array, power: Array) -> Array:
+    def run(base: Array, power: Array) -> Tree:
         def step(bit: Array, carry: Tree) -> Tree:
             result, square = carry
             use = (power >> bit.astype(jnp.uint32)) & 1 == 1

@@ -79,7 +79,7 @@ def _van_der_pol_adaptive() -> Built:
         return jnp.stack([y[1], 3.0 * (1.0 - y[0] ** 2) * y[1] - y[0]])
 
     def run(y: Array, end: Array) -> Array:
-        def going(carry: Tree) -> Array:
+        def going(carry: Tree) -> Tree:
             return carry[1] < end
 
         def step(carry: Tree) -> Tree:

@@ -104,7 +104,7 @@ def _heston_monte_carlo() -> Built:
 
 @FINANCE.program("american_binomial", "256-step binomial tree of 32 American puts", loops=True)
 def _american_binomial() -> Built:
-    def run(spot: Array, strike: Array) -> Array:
+    def run(spot: Array, strike: Array) -> Tree:
         up, steps = jnp.exp(0.2 * jnp.sqrt(1.0 / 256)), 256
         chance = (jnp.exp(0.03 / steps) - 1.0 / up) / (up - 1.0 / up)
         place = 2.0 * jnp.arange(steps + 1.0) - steps

@@ -102,7 +102,7 @@ def _coupling_flow_grad() -> Built:
 def _autoregressive_flow_inverse() -> Built:
     draws = Draws(3)
 
-    def invert(first: Array, second: Array, z: Array) -> Array:
+    def invert(first: Array, second: Array, z: Array) -> Tree:
         degree = jnp.arange(z.shape[1])
         into, out = degree[:, None] <= degree[None] % 23, degree[:, None] % 23 < degree[None]
 
@@ -260,7 +260,7 @@ def _sliced_score_matching() -> Built:
 def _rectified_flow_heun() -> Built:
     draws = Draws(9)
 
-    def sample(params: Tree, x: Array) -> Array:
+    def sample(params: Tree, x: Array) -> Tree:
         def velocity(x: Array, time: Array) -> Array:
             clock = jnp.broadcast_to(_time_features(10.0 * time, 8), (x.shape[0], 8))
             return mlp(params, jnp.concatenate([x, clock], axis=-1), jax.nn.silu)

@@ -215,7 +215,7 @@ def _median_and_morphology() -> Built:
 )
 def _ssim_grad() -> Built:
     def loss(x: Array, y: Array) -> Array:
-        def mean(z: Array) -> Array:
+        def mean(z: Array) -> Tree:
             return lax.reduce_window(z, 0.0, lax.add, (1, 7, 7, 1), (1, 1, 1, 1), "VALID") / 49.0
 
         mx, my = mean(x), mean(y)
@@ -235,7 +235,7 @@ def _laplacian_pyramid_blend() -> Built:
         def down(x: Array) -> Array:
             return _blur(x, _GAUSS)[::2, ::2]
 
-        def up(x: Array) -> Array:
+        def up(x: Array) -> Tree:
             return jax.image.resize(x, (2 * x.shape[0], 2 * x.shape[1], x.shape[2]), "linear")
 
         bands = []
@@ -271,7 +271,8 @@ def _mel_spectrogram() -> Built:
         power = jnp.abs(jnp.fft.rfft(_frames(emphasized, 400, 160) * window)) ** 2
         logs = jnp.log(power @ bank + 1e-6)
         features = (logs - jnp.mean(logs, axis=0)) @ cosines
-        return jnp.concatenate([features, jnp.gradient(features, axis=0)], axis=1)
+        slope: Tree = jnp.gradient(features, axis=0)
+        return jnp.concatenate([features, slope], axis=1)
 
     cosines = np.cos(np.pi / 40 * np.outer(np.arange(40) + 0.5, np.arange(13))).astype(np.float32)
     return run, (draws.normal(16000), draws.uniform(201, 40) / 20.0, cosines)

@@ -162,7 +162,7 @@ def _run(cell: Tree, xs: Array, reverse: bool = False) -> Array:
     return outputs
 
 
-def _gnmt_encode(params: Tree, source: Array) -> Array:
+def _gnmt_encode(params: Tree, source: Array) -> Tree:
     """Encode i32[B, S] as f32[S, B, D]."""
     x = params["source"][source].swapaxes(0, 1)
     both = [_run(params["forward"], x), _run(params["backward"], x, reverse=True)]

@@ -116,7 +116,8 @@ def _jacobi_rotations() -> Built:
 def _subspace_iteration() -> Built:
     def run(a: Array, q: Array) -> Tree:
         def step(_: Array, q: Array) -> Array:
-            z, columns = a @ q, []
+            z = a @ q
+            columns: list[Array] = []
             for k in range(4):
                 v = z[:, k] - sum((c * (c @ z[:, k]) for c in columns), jnp.zeros(192))
                 columns.append(v * lax.rsqrt(jnp.sum(v**2) + 1e-9))

@@ -16,7 +16,7 @@ ESTIMATION = Family("state-estimation")
 FAMILIES = (SAMPLING, ESTIMATION)
 
 
-def _schools(params: Tree, effects: Array, errors: Array) -> Array:
+def _schools(params: Tree, effects: Array, errors: Array) -> Tree:
     """Log density of the eight-schools model, non-centred."""
     mean, log_scale, offsets = params
     scale = jnp.exp(log_scale)
@@ -33,7 +33,7 @@ def _schools(params: Tree, effects: Array, errors: Array) -> Array:
 )
 def _eight_schools_mala() -> Built:
     def run(params: Tree, seed: Array, effects: Array, errors: Array) -> Tree:
-        def log_density(params: Tree) -> Array:
+        def log_density(params: Tree) -> Tree:
             return _schools(params, effects, errors)
 
         def step(params: Tree, key: Array) -> tuple[Tree, Tree]:
@@ -146,7 +146,7 @@ def _annealed_importance() -> Built:
 def _hierarchical_poisson_grad() -> Built:
     draws = Draws(4)
 
-    def log_density(params: Tree, x: Array, groups: Array, counts: Array) -> Array:
+    def log_density(params: Tree, x: Array, groups: Array, counts: Array) -> Tree:
         level, slopes, log_scale, mean = params
         logits = level[groups] + jnp.sum(x * slopes, axis=-1)
         rate = jnp.exp(jnp.clip(logits, -5.0, 5.0))

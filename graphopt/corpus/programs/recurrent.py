@@ -31,7 +31,8 @@ def _lstm_stack_grad() -> Built:
     params = draws.parameters(model.init, jax.eval_shape(lambda: jax.random.key(0)), x)
 
     def loss(params: Tree, x: Array, y: Array) -> Tree:
-        return jnp.mean((model.apply(params, x) - y) ** 2)
+        guess: Tree = model.apply(params, x)
+        return jnp.mean((guess - y) ** 2)
 
     return jax.value_and_grad(loss), (params, x, draws.normal(4, 24, 1))
 
@@ -196,7 +197,7 @@ def _s5_layer() -> Built:
     return layer, (params, draws.normal(512, 32))
 
 
-def _selective(params: Tree, x: Array) -> Array:
+def _selective(params: Tree, x: Array) -> Tree:
     """Selective state-space block on f32[T, D], the state being f32[D, N]."""
     delta = jax.nn.softplus(x @ params["delta"])
     into, out = x @ params["into"], x @ params["out"]

@@ -55,7 +55,7 @@ def _switch_grad() -> Built:
     draws = Draws(1)
     layers = [_expert_params(draws, 4, 32) for _ in range(2)]
 
-    def loss(layers: Tree, x: Array) -> Array:
+    def loss(layers: Tree, x: Array) -> Tree:
         total = jnp.float32(0.0)
         for params in layers:
             x, balance = _switch(params, layer_norm(x), 40)

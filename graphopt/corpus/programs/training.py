@@ -89,7 +89,7 @@ def _group_norm_silu_grad() -> Built:
 def _adaptive_instance_norm() -> Built:
     draws = Draws(4)
 
-    def run(content: Array, style: Array) -> Array:
+    def run(content: Array, style: Array) -> Tree:
         def statistics(x: Array) -> Tree:
             mean = jnp.mean(x, axis=(1, 2), keepdims=True)
             return mean, jnp.sqrt(jnp.mean((x - mean) ** 2, axis=(1, 2), keepdims=True) + 1e-5)

@@ -222,7 +222,7 @@ def _mixer_block(draws: Draws, tokens: int, width: int) -> Tree:
     }
 
 
-def _mixer(params: Tree, images: Array) -> Array:
+def _mixer(params: Tree, images: Array) -> Tree:
     x = _patches(images, 4) @ params["embed"]
     for block in params["blocks"]:
         mixed = layer_norm(x).swapaxes(1, 2) @ block["tokens"][0]
