@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Union
+from typing import Annotated, Literal, Union
 
 import tyro
 
@@ -23,7 +23,7 @@ class Demo:
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
     workloads: str = "demo"
-    """Program set: demo, fuzz or pkg.module:WORKLOADS."""
+    """Program set: demo, fuzz, corpus, train, validation, held-out, tuning or pkg.module:WORKLOADS."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
     out: Path | None = None
@@ -48,7 +48,7 @@ class Fuzz:
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
     workloads: str = "fuzz"
-    """Program set: fuzz, demo or pkg.module:WORKLOADS."""
+    """Program set: fuzz, demo, generated, corpus, train, ... or pkg.module:WORKLOADS."""
     trials: int = 400
     """Decision vectors in all."""
     seed: int = 0
@@ -76,13 +76,51 @@ class Capture:
     """pkg.module:builder, or the name of a built-in program."""
     hlo: bool = False
     """Print the HLO text too."""
+    add: bool = False
+    """Keep the graphs in the corpus directory, as a program of your own."""
+    split: Literal["train", "validation", "held-out"] = "train"
+    """Split that --add puts the program into."""
+    dir: Path | None = None
+    """Corpus directory; $GRAPHOPT_CORPUS or the user's cache directory by default."""
 
     def run(self) -> int:
         """Always exit status 0."""
-        from graphopt.evaluate.inspect import print_graphs
+        from graphopt.evaluate.inspect import add_program, print_graphs
 
-        print_graphs(self.workload, self.hlo)
+        if self.add:
+            add_program(self.workload, self.split, self.dir)
+        else:
+            print_graphs(self.workload, self.hlo)
         return 0
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The corpus of programs: list, show NAME, stats, capture, check (splits), verify (rewrites)."""
+
+    action: Annotated[
+        Literal["list", "show", "stats", "capture", "check", "verify"], tyro.conf.Positional
+    ] = "list"
+    """What to do."""
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Names of programs; all if none is given."""
+    split: Literal["", "train", "validation", "held-out"] = ""
+    """Only the programs of this split."""
+    dir: Path | None = None
+    """Corpus directory; $GRAPHOPT_CORPUS or the user's cache directory by default."""
+    json: bool = False
+    """Print JSON."""
+    markdown: bool = False
+    """Print tables as Markdown."""
+    workers: int = 2
+    """Child processes at once."""
+
+    def run(self) -> int:
+        """Exit status 1 if a capture, a check or a comparison fails."""
+        from graphopt.evaluate.corpus import Query, run_corpus
+
+        query = Query(self.names, self.split, self.dir, self.json, self.markdown, self.workers)
+        return run_corpus(self.action, query)
 
 
 @dataclass(frozen=True)
@@ -127,7 +165,7 @@ class Evaluate:
     """Measure a policy and tuning on many programs, each in a process of its own."""
 
     workloads: str = "demo"
-    """Program set: demo, fuzz or pkg.module:WORKLOADS."""
+    """Program set: demo, fuzz, corpus, train, validation, held-out, tuning or pkg.module:WORKLOADS."""
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
     policy: str = "heuristic"
@@ -204,7 +242,7 @@ class Run:
         return run_script(list(self.script))
 
 
-Commands = Union[Demo, Run, Tune, Evaluate, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
+Commands = Union[Demo, Run, Tune, Evaluate, Fuzz, Capture, Corpus, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ import pytest
 from graphopt.corpus import Program
 from graphopt.corpus.demo import DEMO
 from graphopt.corpus.fuzzing import FUZZ
+from graphopt.corpus.registry import corpus_programs
 from graphopt.corpus.workloads import builtin_programs, load_attribute, load_programs
 from graphopt.errors import WorkloadError
 
@@ -54,7 +55,8 @@ BUILDERS = """
 def test_builtin_sets():
     assert list(load_programs("demo")) == list(DEMO.names())
     assert list(load_programs("fuzz")) == list(FUZZ.names())
-    assert list(builtin_programs()) == [*DEMO.names(), *FUZZ.names()]
+    names = [*DEMO.names(), *FUZZ.names(), *corpus_programs().names()]
+    assert list(builtin_programs()) == names
     for programs in (load_programs("demo"), load_programs("fuzz"), builtin_programs()):
         assert all(program.name == name for name, program in programs.items())
 

@@ -28,6 +28,8 @@ class Program:
         description: One line that says what is computed, with its main shapes and dtypes.
         chaotic: Whether rounding errors grow until results stop being comparable within a
             tolerance, so that only finiteness and shapes may be compared.
+        gradient: Whether the program differentiates something.
+        loops: Whether the module that XLA compiles has loops that are the program's own.
     """
 
     name: str
@@ -35,6 +37,12 @@ class Program:
     build: Builder
     description: str
     chaotic: bool = False
+    gradient: bool = False
+    loops: bool = False
+
+    def __call__(self) -> Built:
+        """Build the program, so that a program can be used where a builder is expected."""
+        return self.build()
 
     def __post_init__(self) -> None:
         """Check the invariants stated for the attributes.

@@ -6,18 +6,20 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from graphopt.corpus.program import Built, Program
+from graphopt.corpus.registry import SELECTIONS, select_corpus
 from graphopt.errors import WorkloadError
 
 
 def builtin_programs() -> dict[str, Program]:
     """All programs that ship with graphopt, by name."""
-    from graphopt.corpus.demo import DEMO
-    from graphopt.corpus.fuzzing import FUZZ
+    return {name: p for spec in BUILT_IN for name, p in load_programs(spec).items()}
 
-    return {program.name: program for program in [*DEMO, *FUZZ]}
+
+BUILT_IN: Final = ("demo", "fuzz", "corpus")
+"""Program sets that together hold every program that ships with graphopt, each once."""
 
 
 def find_program(workload: str) -> Program:
@@ -26,9 +28,10 @@ def find_program(workload: str) -> Program:
     Raises:
         WorkloadError: there is no such program.
     """
-    program = builtin_programs().get(workload)
-    if program is not None:
-        return program
+    if ":" not in workload:
+        for spec in BUILT_IN:
+            if (program := load_programs(spec).get(workload)) is not None:
+                return program
     builder = load_attribute(workload)
     if not callable(builder):
         raise WorkloadError(
@@ -43,9 +46,9 @@ def load_programs(spec: str) -> dict[str, Program]:
     """Programs of a specification.
 
     Args:
-        spec: ``demo``, ``fuzz``, or ``pkg.module:ATTRIBUTE`` naming a dict from name to builder; a builder
-            takes no arguments and returns ``(fn, args)``. Modules are also looked up in the current
-            directory.
+        spec: ``demo``, ``fuzz``, ``generated``, one of `graphopt.corpus.registry.SELECTIONS` (``corpus``,
+            ``train``, ...), or ``pkg.module:ATTRIBUTE`` naming a dict from name to builder; a builder takes
+            no arguments and returns ``(fn, args)``. Modules are also looked up in the current directory.
 
     Raises:
         WorkloadError: it cannot be imported or is no such dict.
@@ -55,6 +58,12 @@ def load_programs(spec: str) -> dict[str, Program]:
         from graphopt.corpus.fuzzing import FUZZ
 
         return {program.name: program for program in (DEMO if spec == "demo" else FUZZ)}
+    if spec in SELECTIONS:
+        return select_corpus(spec)
+    if spec == "generated":
+        from graphopt.corpus.generated import generated_programs
+
+        return generated_programs()
     attribute = load_attribute(spec)
     if not isinstance(attribute, Mapping):
         raise _error(spec, f"is a {type(attribute).__name__}, not a dict from name to builder")
@@ -103,6 +112,8 @@ def load_attribute(spec: str) -> Any:
 def _program(spec: str, name: str, builder: Callable[[], Any]) -> Program:
     if not isinstance(name, str):
         raise _error(spec, f"has a key that is no text: {name!r}")
+    if isinstance(builder, Program):
+        return builder
     if not callable(builder):
         raise _error(spec, f"holds {name!r}, which is not a builder function")
     return Program(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from graphopt.corpus.capture import capture_modules
+from graphopt.corpus.entries import add_to_corpus
 from graphopt.corpus.workloads import build_program, find_program
 from graphopt.hlo import Graph, build_graph
 from graphopt.jax_private import hlo_text
@@ -22,6 +24,18 @@ def print_graphs(workload: str, hlo: bool) -> None:
         print(describe(build_graph(data)))
         if hlo:
             print(hlo_text(data))
+
+
+def add_program(workload: str, split: str, directory: Path | None) -> None:
+    """Captures ``pkg.module:builder`` into the corpus directory and prints its graphs.
+
+    Raises:
+        WorkloadError: there is no such builder, or it cannot be built.
+    """
+    entry = add_to_corpus(workload, split, directory)
+    print(f"{entry.name} ({entry.split}) is in {entry.cache.directory}")
+    for graph in entry.graphs:
+        print(describe(graph))
 
 
 def describe(graph: Graph) -> str:
