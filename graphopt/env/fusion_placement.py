@@ -452,7 +452,8 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         """What the last decisions change and why: a `graphopt.render.Explanation`."""
         from graphopt.render import explain_decisions  # drawing is needed only here
 
-        return explain_decisions(self.graph, self.decisions)
+        name = self.items[self._current.graph].name
+        return explain_decisions(self.graph, self.decisions, title=name)
 
 
 def _changes(decisions: Decisions, default: Decisions) -> int:

@@ -145,8 +145,8 @@ class AnalyticModel:
         moved = self._move_ns(self.nbytes[item]) + sum(
             self._move_ns(self.nbytes[operand]) for operand in self.graph.operand_lists[item]
         )
-        kind = self.graph.units[clustering.unit[item]].kind
-        return CALL_NS[kind] + self.elements[item] * self.per_element[item] + moved
+        call = CALL_NS[UnitKind.RUNTIME] if op.kind is OpKind.RUNTIME and not native else 0.0
+        return call + self.elements[item] * self.per_element[item] + moved
 
     def _dot_ns(self, node: int, native: bool) -> float:
         if native:

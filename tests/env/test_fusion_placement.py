@@ -570,7 +570,11 @@ def test_codecs_read_back_what_they_wrote():
     rng = np.random.default_rng(0)
     for _ in range(5):
         decisions = env.graph.masks.sample(rng, env.graph.default, 0.5)
-        for action in (encode(decisions), encode(decisions).reshape(-1), encode(decisions).tolist()):
+        for action in (
+            encode(decisions),
+            encode(decisions).reshape(-1),
+            encode(decisions).tolist(),
+        ):
             back, replaced = codec.decode(action, len(env.graph), strict=True)
             assert isinstance(back, Decisions)
             assert replaced == 0 and back.same_as(decisions)
