@@ -151,7 +151,8 @@ def find_moves(graph: Graph, default: Side, chosen: Side) -> list[Move]:
 
 
 def _signature(part: Part) -> tuple[object, ...]:
-    return part.outputs, part.nodes, part.unit, part.region != NO_REGION
+    # The same cluster takes another time where a native function around it takes over its dispatch.
+    return part.outputs, part.nodes, part.unit, part.region != NO_REGION, part.seconds
 
 
 def _native_owner(graph: Graph, side: Side, part: Part) -> int | None:

@@ -1,6 +1,7 @@
 "use strict";
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const FIRST_ROWS = 400; // rows drawn at once in one list; the rest follow on demand
+const LONG_RUN = 8; // neighbours that did not change are folded from this many on
 
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -19,7 +20,7 @@ function time(seconds) {
   return `${Number((seconds / 1e-9).toPrecision(3))} ns`;
 }
 const color = (module, part) => `var(--${part.r === undefined ? module.units[part.u].kind : "native"})`;
-const signature = (part) => `${part.o}|${part.n}|${part.u}|${part.r === undefined}`;
+const signature = (part) => `${part.o}|${part.n}|${part.u}|${part.r === undefined}|${part.s}`;
 
 class ModuleView {
   constructor(module, number) {
@@ -79,14 +80,14 @@ class ModuleView {
     const longest = Math.max(this.module.default.seconds, this.module.chosen.seconds) || 1;
     this.inner = make("div", { style: "width: 100%" });
     this.sides.forEach((parts, side) => {
-      const bar = make("div", { class: "bar" }, make("b", {}, `${side ? "chosen" : "default"} ${time(parts.reduce((sum, p) => sum + p.s, 0))}`));
+      const bar = make("div", { class: "bar" });
       let start = 0;
       parts.forEach((part, index) => {
         const width = (100 * part.s) / longest;
         if (part.s > 0) bar.append(make("i", { style: `left:${start}%;width:${width}%;background:${color(this.module, part)};opacity:${this.same[side][index] ? 0.45 : 1}`, title: `${this.label(part)}, ${time(part.s)}`, onclick: () => this.select(side, index, true) }));
         start += width;
       });
-      this.inner.append(bar);
+      this.inner.append(make("b", {}, `${side ? "chosen" : "default"} ${time(parts.reduce((sum, p) => sum + p.s, 0))}`), bar);
     });
     return make("div", { class: "strip", tabindex: "0", "aria-label": "time by cluster" }, this.inner);
   }
@@ -110,7 +111,8 @@ class ModuleView {
     return box;
   }
   sideText(side, indices) {
-    const shown = indices.slice(0, 3).map((i) => this.label(this.sides[side][i]));
+    const parts = this.sides[side], longest = [...indices].sort((a, b) => parts[b].s - parts[a].s);
+    const shown = longest.slice(0, 3).map((i) => this.label(parts[i]));
     return `${indices.length}: ${shown.join("; ")}${indices.length > 3 ? " ..." : ""}`;
   }
   drawComputation(index) {
@@ -123,21 +125,40 @@ class ModuleView {
     const summary = make("summary", {}, make("b", {}, computation.name), make("span", { class: "soft" }, ` ${computation.role}${computation.trips > 1 ? `, ${computation.trips} trips` : ""}, ${computation.nodes} nodes, ${members[0].length} → ${members[1].length} parts, ${time(sums[0])} → ${time(sums[1])}${different ? "" : ", unchanged"}`));
     const box = make("details", { class: "computation" }, summary, pair);
     const list = { box, pair, members, drawn: false, longest: Math.max(...members.flatMap((m, side) => m.map((i) => this.sides[side][i].s)), 1e-12) };
-    list.draw = (filter) => {
+    list.draw = (filter, whole) => {
       list.drawn = true;
-      pair.replaceChildren(...members.map((indices, side) => this.drawList(side, indices, list.longest, filter)));
+      pair.replaceChildren(...members.map((indices, side) => this.drawList(side, indices, list.longest, filter, whole)));
     };
-    box.addEventListener("toggle", () => { if (box.open && !list.drawn) list.draw(FILTER); });
+    box.addEventListener("toggle", () => { if (box.open && !list.drawn) list.draw(FILTER, false); });
     if (different) box.open = true;
     this.lists[index] = list;
     return box;
   }
-  drawList(side, indices, longest, filter) {
+  drawList(side, indices, longest, filter, whole) {
+    this.rows[side] = new Map([...this.rows[side]].filter(([i]) => this.sides[side][i].c !== this.sides[side][indices[0]]?.c));
     const shown = indices.filter((i) => this.visible(side, i, filter));
     const column = make("div", {}, make("h4", {}, `${side ? "chosen" : "default"} (${shown.length}${shown.length < indices.length ? ` of ${indices.length}` : ""})`));
-    const add = (list) => list.forEach((i) => column.append(this.drawPart(side, i, longest)));
-    add(shown.slice(0, FIRST_ROWS));
-    if (shown.length > FIRST_ROWS) { const more = make("button", { onclick: () => { more.remove(); add(shown.slice(FIRST_ROWS)); } }, `show ${shown.length - FIRST_ROWS} more`); column.append(more); }
+    const draw = (i) => this.drawPart(side, i, longest);
+    const fold = (run) => {
+      const seconds = run.reduce((sum, i) => sum + this.sides[side][i].s, 0);
+      const box = make("div", { class: "fold", role: "button", tabindex: "0" }, `${run.length} unchanged, ${time(seconds)}`);
+      box.addEventListener("click", () => box.replaceWith(...run.map(draw)));
+      return box;
+    };
+    const rows = []; // single parts, or runs of unchanged neighbours
+    for (const i of shown) {
+      const folding = !whole && !filter.words.length && this.same[side][i], last = rows[rows.length - 1];
+      if (folding && Array.isArray(last)) last.push(i);
+      else rows.push(folding ? [i] : i);
+    }
+    const add = (list) => list.forEach((row) => {
+      if (!Array.isArray(row)) column.append(draw(row));
+      else if (row.length < LONG_RUN) column.append(...row.map(draw));
+      else column.append(fold(row));
+    });
+    const limit = whole ? rows.length : FIRST_ROWS;
+    add(rows.slice(0, limit));
+    if (rows.length > limit) { const more = make("button", { onclick: () => { more.remove(); add(rows.slice(limit)); } }, `show ${rows.length - limit} more`); column.append(more); }
     return column;
   }
   drawPart(side, index, longest) {
@@ -161,7 +182,8 @@ class ModuleView {
     const part = this.sides[side][index], list = this.lists[part.c];
     if (jump && list) {
       list.box.open = true;
-      if (!list.drawn) list.draw(FILTER);
+      if (!list.drawn) list.draw(FILTER, false);
+      if (!this.rows[side].has(index)) list.draw({ words: [], changes: false }, true);
       this.rows[side].get(index)?.scrollIntoView({ block: "center" });
     }
     document.querySelectorAll(".part.chosen").forEach((row) => row.classList.remove("chosen"));
@@ -196,7 +218,7 @@ class ModuleView {
       list.box.classList.toggle("hidden", !hits);
       if (searching && hits) list.box.open = true;
       list.drawn = false;
-      if (list.box.open) list.draw(filter);
+      if (list.box.open) list.draw(filter, false);
     }
   }
 }
