@@ -86,9 +86,97 @@ class Capture:
 
 
 @dataclass(frozen=True)
-Commands = Union[  # noqa: UP007 - tyro reads the union at run time
-    Demo, Run, Tune, Evaluate, Fuzz, Capture, Explain, Bench, Doctor
-]
+class Tune:
+    """Search for a faster compile of a builder pkg.module:builder, and store the winner."""
+
+    workload: Annotated[str, tyro.conf.Positional] = ""
+    """pkg.module:builder, or the name of a built-in program."""
+    budget_s: float = 60.0
+    """Seconds to spend."""
+    seed: int = 0
+    """Seed of the search."""
+    store: Path | None = None
+    """Store of winners; the user's store by default."""
+    json: bool = False
+    """Print the result as JSON."""
+    replay: bool = False
+    """Apply the stored winner and measure it again."""
+    export: Path | None = None
+    """Write all winners of the store to this file."""
+    take: Annotated[Path | None, tyro.conf.arg(name="import")] = None
+    """Take the winners of this file into the store."""
+
+    def run(self) -> int:
+        """Exit status 1 if results differ."""
+        from graphopt.evaluate.tuning import move_winners, run_tune
+
+        move_winners(self.store, self.export, self.take)
+        if not self.workload:
+            if self.export is None and self.take is None:
+                print("graphopt tune: name a program", file=sys.stderr)
+                return 2
+            return 0
+        result = run_tune(
+            self.workload, self.budget_s, self.seed, self.store, self.json, self.replay
+        )
+        return 0 if result.verified else 1
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a policy and tuning on many programs, each in a process of its own."""
+
+    workloads: str = "demo"
+    """Program set: demo, fuzz or pkg.module:WORKLOADS."""
+    graphs: tuple[str, ...] = ()
+    """Names of programs; all if none is given."""
+    policy: str = "heuristic"
+    """Policy of the zero-shot column; empty for none."""
+    budget_s: float = 60.0
+    """Seconds of tuning per program; 0 for none."""
+    seed: int = 0
+    """Seed of the tuner."""
+    store: Path | None = None
+    """The tuner's store; a fresh one in the results by default."""
+    out: Path = Path("report")
+    """Folder of report.json, report.md and the plots."""
+
+    def run(self) -> int:
+        """Exit status 1 if any program failed."""
+        from graphopt.evaluate.evaluation import Plan
+        from graphopt.evaluate.evaluation_output import evaluate_and_show
+
+        report = evaluate_and_show(
+            Plan(
+                self.workloads,
+                self.graphs,
+                self.policy,
+                self.budget_s,
+                self.seed,
+                self.store,
+                self.out,
+            )
+        )
+        return 0 if all(row["status"] == "ok" for row in report["workloads"]) else 1
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Say what a policy changes in a program, and why: default clusters beside chosen ones."""
+
+    workload: Annotated[str, tyro.conf.Positional]
+    """pkg.module:builder, or the name of a built-in program."""
+    policy: str = "heuristic"
+    """Policy whose decisions are explained."""
+    html: Path | None = None
+    """Write one self-contained page here."""
+
+    def run(self) -> int:
+        """Always exit status 0."""
+        from graphopt.evaluate.explain import explain_workload
+
+        print(explain_workload(self.workload, self.policy, self.html))
+        return 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +184,7 @@ class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling or all."""
+    """identity, overhead, scaling, env, agents or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
 

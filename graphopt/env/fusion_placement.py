@@ -100,7 +100,9 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     undiscounted return of an episode is the score of its last decisions.
 
     Times come from a reward source (`graphopt.env.rewards.SOURCES`), which declares whether it is
-    deterministic, what it costs, and its value on failure. ``analytic`` needs no measurement.
+    deterministic, what it costs, and its value on failure: ``analytic`` (a formula, the same
+    everywhere), ``bank`` (measured kernels from the user's store, the others predicted), ``model`` (all
+    predicted), ``measured`` (every vector compiled, checked and timed in a child process).
 
     ## Starting state
 
@@ -188,6 +190,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         self.sizes = field_sizes(item.graph for item in self.items)
         self.statistics = Statistics()
         self._scorers: dict[int, Scorer] = {}
+        self._owner = True
         self._codecs: dict[int, ActionCodec] = {}
         self._features: dict[int, GraphFeatures] = {}
         self._episode: Episode | None = None
@@ -382,7 +385,9 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         return shown.image() if self.render_mode == "rgb_array" else shown.html()
 
     def close(self) -> None:
-        """Ends what the scorers hold (processes, files)."""
+        """Ends what the scorers hold (processes, files); a fork leaves that to its original."""
+        if not self._owner:
+            return
         for scorer in self._scorers.values():
             end = getattr(scorer, "close", None)
             if end is not None:
@@ -407,8 +412,12 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         other.action_space = copy.deepcopy(self.action_space)
         other.observation_space = copy.deepcopy(self.observation_space)
         other._np_random = copy.deepcopy(self._np_random)
-        other._scorers = dict(self._scorers)
+        other._owner = False  # the scorers end with the environment that was forked
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the scorers, which hold processes and files; they are made again."""
+        return self.__dict__ | {"_scorers": {}, "_owner": True}
 
     @property
     def state(self) -> EnvState:

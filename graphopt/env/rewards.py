@@ -32,7 +32,8 @@ class RewardSource:
         name: what ``reward=`` says.
         factory: makes the scorer of one graph: a function, or ``module:attribute`` naming one,
             which is imported when it is needed.
-        deterministic: equal decisions always get equal rewards, in every process.
+        deterministic: equal decisions always get equal rewards, in every process that finds the
+            same store.
         cost: what scoring one vector costs, in words.
         failure: reward of a vector that has no time (it failed to compile, or timed out).
         needs_program: it runs the program, so a graph alone is not enough.
@@ -80,12 +81,52 @@ def _analytic(graph: Graph, program: Program | None) -> Scorer:
     return AnalyticScorer(graph)
 
 
+def _bank(graph: Graph, program: Program | None) -> Scorer:
+    from graphopt.measure.bank import BankScorer
+    from graphopt.store import Store
+
+    scorer = BankScorer(graph, Store())
+    scorer.recall(graph.default)
+    return scorer
+
+
+def _model(graph: Graph, program: Program | None) -> Scorer:
+    from graphopt.measure.bank import BankScorer
+    from graphopt.measure.kernel_model import KernelModel
+    from graphopt.store import Store
+    from graphopt.store.kernels import all_kernels
+
+    store = Store()
+    return BankScorer(graph, None, KernelModel(all_kernels(store) if store.exists() else []))
+
+
+def _measured(graph: Graph, program: Program | None) -> Scorer:
+    from graphopt.corpus.workloads import build_program
+    from graphopt.measure.measured import MeasuredScorer
+
+    if program is None:  # on made-up inputs
+        return MeasuredScorer(graph)
+    return MeasuredScorer.of_program(graph, *build_program(program, program.name))
+
+
 SOURCES: Final[dict[str, RewardSource]] = {
     source.name: source
     for source in (
         RewardSource(
             "analytic", _analytic, deterministic=True,
             cost="about 6 microseconds per node; measures nothing",
+        ),
+        RewardSource(
+            "bank", _bank, deterministic=True,
+            cost="microseconds per vector in batches; predicts what the user's store does not know",
+        ),
+        RewardSource(
+            "model", _model, deterministic=True,
+            cost="as bank, with every kernel predicted by a model of those in the user's store",
+        ),
+        RewardSource(
+            "measured", _measured, deterministic=False,
+            cost="a compile and a third of a second of timing per vector, in a child process",
         ),
     )
 }  # fmt: skip
