@@ -16,7 +16,7 @@ from processes import environment, run_python
 
 from graphopt.cli import main
 
-COMMANDS = ("demo", "fuzz", "capture", "bench", "doctor")
+COMMANDS = ("demo", "fuzz", "capture", "explain", "bench", "doctor")
 
 
 @pytest.fixture

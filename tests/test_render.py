@@ -32,6 +32,12 @@ CHROMIUM = next(
 )
 
 
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch):
+    """No measured kernels but the test's own."""
+    monkeypatch.setenv("GRAPHOPT_STORE", str(tmp_path / "store.sqlite"))
+
+
 def two_lines(x):
     first = jnp.tanh(x) * 2.0
     return jnp.sum(first * first, axis=1)

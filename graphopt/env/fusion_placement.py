@@ -460,9 +460,13 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     def explanation(self) -> Any:
         """What the last decisions change and why: a `graphopt.render.Explanation`."""
         from graphopt.render import explain_decisions  # drawing is needed only here
+        from graphopt.render.clocks import best_times
 
         name = self.items[self._current.graph].name
-        return explain_decisions(self.graph, self.decisions, title=name)
+        options: dict[str, Any] = {}
+        if self.source.name != "analytic":
+            options["times"], options["clock"] = best_times(self.graph)
+        return explain_decisions(self.graph, self.decisions, title=name, **options)
 
 
 def _changes(decisions: Decisions, default: Decisions) -> int:

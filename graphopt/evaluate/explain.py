@@ -10,15 +10,14 @@ if TYPE_CHECKING:
     from graphopt.hlo import Graph
     from graphopt.policy import NamedPolicy, Policy
     from graphopt.render import Explanation, ModuleExplanation
-    from graphopt.render.parts import PartTimes
+    from graphopt.store import Store
 
 
 def explain(
     fn: Callable[..., Any],
     *args: Any,
     policy: str | Policy | None = "heuristic",
-    times: Callable[[Graph], PartTimes] | None = None,
-    clock: str = "analytic model",
+    store: Store | None = None,
 ) -> Explanation:
     """Explains what a policy decides for one call of a jittable function.
 
@@ -32,8 +31,8 @@ def explain(
         args: concrete arguments, or anything ``jax.jit(fn).lower`` takes.
         policy: name of a policy or a function Graph -> Decisions | None; None shows XLA's own
         decisions.
-        times: gives the seconds of a graph's parts; the analytic model by default.
-        clock: who says the times, for the reader.
+        store: measured kernels for the times of clusters; the user's store by default. Where it
+            knows none of the program's, times come from a formula.
 
     Raises:
         UnsupportedModuleError: a module that graphopt leaves alone.
@@ -49,28 +48,26 @@ def explain(
     title = str(getattr(fn, "__name__", "") or type(fn).__name__)
     names = [title] if len(graphs) == 1 else [f"{title} {i}" for i in range(len(graphs))]
     modules = [
-        _module(graph, found, times, clock, name) for graph, name in zip(graphs, names, strict=True)
+        _module(graph, found, store, name) for graph, name in zip(graphs, names, strict=True)
     ]
     return join_explanations(title, found.name if found else "XLA", modules)
 
 
 def _module(
-    graph: Graph,
-    policy: NamedPolicy | None,
-    times: Callable[[Graph], PartTimes] | None,
-    clock: str,
-    label: str,
+    graph: Graph, policy: NamedPolicy | None, store: Store | None, label: str
 ) -> ModuleExplanation:
+    from graphopt.render.clocks import best_times
     from graphopt.render.explanation import explain_module
 
     decisions = None if policy is None else policy.decide(graph)
     remark = ""
     if policy is not None and decisions is None:
         remark = f"{policy.name} expects no gain: the module is left to XLA"
+    times, clock = best_times(graph, store)
     return explain_module(
         graph,
         graph.default if decisions is None else decisions,
-        times=None if times is None else times(graph),
+        times=times,
         clock=clock,
         remark=remark,
         label=label,

@@ -123,3 +123,29 @@ def test_searches_see_the_environments_seconds():
     )
     np.testing.assert_allclose(scorer.score(batch).seconds, env.scorer.score(batch).seconds)
     assert scorer.default_s == env.scorer.default_s
+
+
+def test_explanations_use_measured_kernels(tmp_path):
+    from graphopt.corpus.demo import DEMO
+    from graphopt.evaluate.explain import explain
+    from graphopt.measure.bank import BankScorer
+    from graphopt.measure.runner import Runner
+    from graphopt.policy.heuristic import heuristic
+    from graphopt.store import Store
+
+    fn, args = DEMO["cartpole_rollout"].build()
+    store = Store(tmp_path / "bank.sqlite")
+    assert explain(fn, *args, store=store).modules[0].clock == "analytic model"
+    graph = explain(fn, *args, store=store).modules[0].graph
+    data = graph.source.module.proto.SerializeToString()
+    chosen = heuristic(graph)
+    with Runner(data, None, store) as runner:
+        for decisions in (graph.default, chosen):
+            assert BankScorer(graph, store).profile(runner, decisions) > 0
+    (module,) = explain(fn, *args, store=store).modules
+    assert module.clock.startswith("kernel bank (")
+    assert all(part.seconds >= 0.0 for part in (*module.default.parts, *module.chosen.parts))
+    assert module.speedup > 1.0, "the heuristic's native loop gains several times over here"
+    before = sum(move.before_s for move in module.moves)
+    after = sum(move.after_s for move in module.moves)
+    assert module.default.seconds - module.chosen.seconds == pytest.approx(before - after)
