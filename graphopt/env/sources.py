@@ -17,7 +17,7 @@ from graphopt.hlo import Graph
 DEFAULT_GRAPHS: Final = "adam_step"
 """The small built-in program that an environment made without arguments optimises."""
 
-SPLITS: Final = ("train", "validation", "test")
+SPLITS: Final = ("train", "validation", "held-out")
 """Names that mean a split of the corpus."""
 
 CAPTURED_PROGRAMS: Final = 512
@@ -81,11 +81,9 @@ def _items(source: object) -> list[GraphItem]:
         return list(_captured(source))
     if isinstance(source, str):
         return _named(source)
-    graph = getattr(source, "graph", None)  # what a corpus loads: a graph with a name
-    if isinstance(graph, Graph):
-        program = getattr(source, "program", None)
-        name = str(getattr(source, "name", graph.name))
-        return [GraphItem(name, graph, program if isinstance(program, Program) else None)]
+    graphs, program = getattr(source, "graphs", None), getattr(source, "program", None)
+    if isinstance(graphs, list) and isinstance(program, Program):  # an entry of the corpus
+        return _numbered(program, graphs)
     raise _error(f"a {type(source).__name__} is no source of graphs")
 
 
@@ -124,11 +122,16 @@ def _captured(program: Program) -> tuple[GraphItem, ...]:
 
     fn, args = build_program(program, program.name)
     graphs = capture(fn, *args)
+    return tuple(_numbered(program, graphs))
+
+
+def _numbered(program: Program, graphs: list[Graph]) -> list[GraphItem]:
+    """One item per module of a program."""
     if len(graphs) == 1:
-        return (GraphItem(program.name, graphs[0], program),)
-    return tuple(
+        return [GraphItem(program.name, graphs[0], program)]
+    return [
         GraphItem(f"{program.name}-{number}", graph, program) for number, graph in enumerate(graphs)
-    )
+    ]
 
 
 def _with_unique_names(items: list[GraphItem]) -> list[GraphItem]:

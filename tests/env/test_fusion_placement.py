@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -487,6 +488,16 @@ def test_graphs_and_programs_of_one_name_are_told_apart():
     names = [item.name for item in env.items]
     assert len(set(names)) == 3
     assert [item.program is None for item in env.items] == [True, True, False]
+
+
+def test_entries_of_a_corpus_are_sources():
+    class Entry:
+        program = DEMO["layernorm"]
+        graphs: ClassVar = [FusionPlacementEnv(graphs="layernorm").items[0].graph] * 2
+
+    items = FusionPlacementEnv(graphs=[Entry()]).items
+    assert [item.name for item in items] == ["layernorm-0", "layernorm-1"]
+    assert all(item.program is DEMO["layernorm"] for item in items)
 
 
 # Forks, states, validation.
