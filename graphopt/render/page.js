@@ -84,7 +84,7 @@ class ModuleView {
       let start = 0;
       parts.forEach((part, index) => {
         const width = (100 * part.s) / longest;
-        if (part.s > 0) bar.append(make("i", { style: `left:${start}%;width:${width}%;background:${color(this.module, part)};opacity:${this.same[side][index] ? 0.45 : 1}`, title: `${this.label(part)}, ${time(part.s)}`, onclick: () => this.select(side, index, true) }));
+        if (part.s > 0) bar.append(make("i", { class: width > 0.4 ? "wide" : "", style: `left:${start}%;width:${width}%;background:${color(this.module, part)};opacity:${this.same[side][index] ? 0.45 : 1}`, title: `${this.label(part)}, ${time(part.s)}`, onclick: () => this.select(side, index, true) }));
         start += width;
       });
       this.inner.append(make("b", {}, `${side ? "chosen" : "default"} ${time(parts.reduce((sum, p) => sum + p.s, 0))}`), bar);
