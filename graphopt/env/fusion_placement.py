@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from graphopt.env.actions import ActionCodec, DecisionSpace, field_sizes
+from graphopt.env.context import GraphContext, step_info
 from graphopt.env.episode import EnvState, Episode, Statistics
 from graphopt.env.observation import EDGE_FEATURES, GraphFeatures, feature_names
 from graphopt.env.rewards import (
@@ -189,12 +190,10 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         self.rows = max_nodes or max(len(item.graph) for item in self.items)
         self.sizes = field_sizes(item.graph for item in self.items)
         self.statistics = Statistics()
-        self._scorers: dict[int, Scorer] = {}
         self._owner = True
-        self._codecs: dict[int, ActionCodec] = {}
-        self._features: dict[int, GraphFeatures] = {}
         self._episode: Episode | None = None
         self._make_spaces()
+        self._contexts = tuple(GraphContext(i, self.sizes, self.source) for i in self.items)
 
     def _make_spaces(self) -> None:
         self.action_space = DecisionSpace(self.rows, self.sizes)
@@ -222,7 +221,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         Raises:
             ConfigError: the environment has not been reset.
         """
-        return self.items[self._current.graph].graph
+        return self._context.item.graph
 
     @property
     def decisions(self) -> Decisions:
@@ -233,27 +232,21 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     @property
     def scorer(self) -> Scorer:
         """The scorer of the graph at hand."""
-        index = self._current.graph
-        if index not in self._scorers:
-            item = self.items[index]
-            self._scorers[index] = self.source.scorer(item.graph, item.program)
-        return self._scorers[index]
+        return self._context.scorer
 
     @property
     def codec(self) -> ActionCodec:
         """Translates actions of the graph at hand."""
-        index = self._current.graph
-        if index not in self._codecs:
-            self._codecs[index] = ActionCodec.of(self.items[index].graph, self.sizes)
-        return self._codecs[index]
+        return self._context.codec
 
     @property
     def features(self) -> GraphFeatures:
         """Observations of the graph at hand, as far as they never change."""
-        index = self._current.graph
-        if index not in self._features:
-            self._features[index] = GraphFeatures.of(self.items[index].graph, self.sizes)
-        return self._features[index]
+        return self._context.features
+
+    @property
+    def _context(self) -> GraphContext:
+        return self._contexts[self._current.graph]
 
     @property
     def _current(self) -> Episode:
@@ -316,7 +309,8 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
             episode.graph, (*episode.history, decisions), score, over=steps >= self.horizon
         )
         outcome = planned(self.graph, decisions) if self.details else None
-        info = self._base_info() | self._step_info(decisions, scores, score, replaced, outcome)
+        info = self._base_info()
+        info |= step_info(self._context, decisions, scores, score, replaced, outcome)
         over = self._episode.over
         terminated, truncated = over and self.horizon == 1, over and self.horizon > 1
         return self._observe(outcome), score - episode.score, terminated, truncated, info
@@ -342,35 +336,11 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
 
     def _base_info(self) -> dict[str, Any]:
         return {
-            "graph": self.items[self._current.graph].name,
+            "graph": self._context.item.name,
             "nodes": len(self.graph),
             "default_s": float(self.scorer.default_s),
             "action_mask": self.action_masks(),
         }
-
-    def _step_info(
-        self,
-        decisions: Decisions,
-        scores: Scores,
-        score: float,
-        replaced: int,
-        outcome: Outcome | None,
-    ) -> dict[str, Any]:
-        seconds = float(scores.seconds[0])
-        failed = bool(np.isnan(seconds))
-        info: dict[str, Any] = {
-            "seconds": float("inf") if failed else seconds,
-            "speedup": 0.0 if failed else self.scorer.default_s / seconds,
-            "score": score,
-            "changed": _changes(decisions, self.graph.default),
-            "replaced": replaced,
-            "failure": scores.reasons[0] or "",
-        }
-        if outcome is not None:
-            info["clusters"] = outcome.clusters
-            info["regions"] = outcome.regions
-            info["overrides"] = dict(outcome.overrides)
-        return info
 
     def render(self) -> Any:
         """Default against chosen clusters, in the render mode: text, a picture or a page."""
@@ -386,13 +356,9 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         """Ends what the scorers hold (processes, files); a fork leaves that to its original."""
-        if not self._owner:
-            return
-        for scorer in self._scorers.values():
-            end = getattr(scorer, "close", None)
-            if end is not None:
-                end()
-        self._scorers.clear()
+        if self._owner:
+            for context in self._contexts:
+                context.close()
 
     # Beyond it.
 
@@ -415,14 +381,10 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         other._owner = False  # the scorers end with the environment that was forked
         return other
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the scorers, which hold processes and files; they are made again."""
-        return self.__dict__ | {"_scorers": {}, "_owner": True}
-
     @property
     def state(self) -> EnvState:
         """Where the episode stands, by value."""
-        item, episode = self.items[self._current.graph], self._current
+        item, episode = self._context.item, self._current
         return EnvState(item.name, item.graph.fingerprint, episode.history, episode.score)
 
     def apply(self, state: EnvState) -> Step | None:
@@ -455,24 +417,18 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         Raises:
             ConfigError: the graph at hand has no program.
         """
-        return validate(self.items[self._current.graph], self.decisions)
+        return validate(self._context.item, self.decisions)
 
     def explanation(self) -> Any:
         """What the last decisions change and why: a `graphopt.render.Explanation`."""
         from graphopt.render import explain_decisions  # drawing is needed only here
         from graphopt.render.clocks import best_times
 
-        name = self.items[self._current.graph].name
+        name = self._context.item.name
         options: dict[str, Any] = {}
         if self.source.name != "analytic":
             options["times"], options["clock"] = best_times(self.graph)
         return explain_decisions(self.graph, self.decisions, title=name, **options)
-
-
-def _changes(decisions: Decisions, default: Decisions) -> int:
-    from graphopt.hlo.decisions import FIELDS
-
-    return sum(int((getattr(decisions, f) != getattr(default, f)).sum()) for f in FIELDS)
 
 
 def _bad(
