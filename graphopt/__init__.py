@@ -7,6 +7,7 @@
 
 from graphopt.corpus.capture import capture, capture_modules
 from graphopt.errors import GraphOptError
+from graphopt.evaluate.explain import explain
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.learn.tune import TuneResult, replay, tune
 from graphopt.own_jit import jit
@@ -24,6 +25,7 @@ __all__ = [
     "build_graph",
     "capture",
     "capture_modules",
+    "explain",
     "install",
     "jit",
     "replay",

@@ -199,11 +199,30 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Explain:
+    """Say what a policy changes in a program, and why: default clusters beside chosen ones."""
+
+    workload: Annotated[str, tyro.conf.Positional]
+    """pkg.module:builder, or the name of a built-in program."""
+    policy: str = "heuristic"
+    """Policy whose decisions are explained."""
+    html: Path | None = None
+    """Write one self-contained page here."""
+
+    def run(self) -> int:
+        """Always exit status 0."""
+        from graphopt.evaluate.explain import explain_workload
+
+        print(explain_workload(self.workload, self.policy, self.html))
+        return 0
+
+
+@dataclass(frozen=True)
 class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling or all."""
+    """identity, overhead, scaling, bank, env, agents or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
 
@@ -242,7 +261,9 @@ class Run:
         return run_script(list(self.script))
 
 
-Commands = Union[Demo, Run, Tune, Evaluate, Fuzz, Capture, Corpus, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
+Commands = Union[  # noqa: UP007 - tyro reads the union at run time
+    Demo, Run, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

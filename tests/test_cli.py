@@ -16,7 +16,9 @@ from processes import environment, run_python
 
 from graphopt.cli import main
 
-COMMANDS = ("demo", "fuzz", "capture", "corpus", "bench", "doctor")
+COMMANDS = (
+    "demo", "run", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench", "doctor"
+)  # fmt: skip
 
 
 @pytest.fixture

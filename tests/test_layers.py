@@ -26,6 +26,7 @@ LAYERS = (
     "store",
     "measure",
     "corpus",
+    "render",
     "env",
     "policy",
     "learn",

@@ -3,6 +3,7 @@
 * ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
 * ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
+* ``env``, ``agents``: the environment's speed, and what agents reach in it (see `bench_env`).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "overhead": _overhead,
         "scaling": _scaling,
         "bank": _bank,
+        "env": _env,
+        "agents": _agents,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(
@@ -57,6 +60,18 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
     for name, bench in benches.items():
         if what in (name, "all"):
             bench(console, budget_s)
+
+
+def _env(console: Console, budget_s: float) -> None:
+    from graphopt.evaluate.bench_env import bench_env  # it imports gymnasium
+
+    bench_env(console, budget_s)
+
+
+def _agents(console: Console, budget_s: float) -> None:
+    from graphopt.evaluate.bench_env import bench_agents
+
+    bench_agents(console, budget_s)
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -29,6 +29,7 @@ SCHEMA: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("input_output_alias", 8, "bytes"),
         ("is_dynamic", 11, "bool"),
         ("device_assignment", 15, "DeviceAssignmentProto"),
+        ("stack_frame_index", 17, "bytes"),
         ("buffer_donor", 18, "bytes"),
     ),
     "DeviceAssignmentProto": (("replica_count", 1, "int32"), ("computation_count", 2, "int32")),
@@ -120,12 +121,26 @@ SCHEMA: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("source_line", 4, "int32"),
         ("stack_frame_id", 15, "int32"),
     ),
+    "StackFrameIndexProto": (
+        ("file_names", 1, "*string"),
+        ("function_names", 2, "*string"),
+        ("file_locations", 3, "*FileLocation"),
+        ("stack_frames", 4, "*StackFrame"),
+    ),
+    "FileLocation": (
+        ("file_name_id", 1, "int32"),
+        ("function_name_id", 2, "int32"),
+        ("line", 3, "int32"),
+    ),
+    "StackFrame": (("file_location_id", 1, "int32"), ("parent_frame_id", 2, "int32")),
 }
 """Message name -> rows of (field name, field number, type)."""
 
 XLA_MESSAGE_NAMES: Final = {
     "FrontendAttributesEntry": "FrontendAttributes.MapEntry",
     "PaddingDimension": "PaddingConfig.PaddingConfigDimension",
+    "FileLocation": "StackFrameIndexProto.FileLocation",
+    "StackFrame": "StackFrameIndexProto.StackFrame",
 }
 """Names in XLA's own schema, where they differ (nested messages)."""
 
@@ -235,3 +250,4 @@ HloComputationProto: Any = _CLASSES["HloComputationProto"]
 HloInstructionProto: Any = _CLASSES["HloInstructionProto"]
 ShapeProto: Any = _CLASSES["ShapeProto"]
 OpMetadata: Any = _CLASSES["OpMetadata"]
+StackFrameIndexProto: Any = _CLASSES["StackFrameIndexProto"]

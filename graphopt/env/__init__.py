@@ -1,0 +1,37 @@
+"""Gymnasium environments over graphs, decisions and measured rewards.
+
+Importing this package registers ``graphopt/FusionPlacement-v0`` and
+``graphopt/FusionPlacementPadded-v0``:
+
+>>> import gymnasium, graphopt.env
+>>> env = gymnasium.make("graphopt/FusionPlacement-v0", graphs="demo")
+
+or in one line, ``gymnasium.make("graphopt.env:graphopt/FusionPlacement-v0")``.
+"""
+
+from graphopt.env.actions import ActionCodec, DecisionSpace, encode
+from graphopt.env.episode import EnvState
+from graphopt.env.fusion_placement import FusionPlacementEnv
+from graphopt.env.padded import FusionPlacementPaddedEnv
+from graphopt.env.registration import IDS, register
+from graphopt.env.rewards import RewardSource, register_source
+from graphopt.env.sources import GraphItem, load_graphs
+from graphopt.env.validation import Validation
+
+register()
+
+__all__ = [
+    "IDS",
+    "ActionCodec",
+    "DecisionSpace",
+    "EnvState",
+    "FusionPlacementEnv",
+    "FusionPlacementPaddedEnv",
+    "GraphItem",
+    "RewardSource",
+    "Validation",
+    "encode",
+    "load_graphs",
+    "register",
+    "register_source",
+]

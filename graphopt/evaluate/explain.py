@@ -1,0 +1,91 @@
+"""``graphopt.explain``: what a policy changes in a program, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphopt.hlo import Graph
+    from graphopt.policy import NamedPolicy, Policy
+    from graphopt.render import Explanation, ModuleExplanation
+    from graphopt.store import Store
+
+
+def explain(
+    fn: Callable[..., Any],
+    *args: Any,
+    policy: str | Policy | None = "heuristic",
+    store: Store | None = None,
+) -> Explanation:
+    """Explains what a policy decides for one call of a jittable function.
+
+    The function is compiled by XLA's default, and not run.
+
+    >>> print(graphopt.explain(fn, *args))
+    >>> graphopt.explain(fn, *args).save_html("why.html")
+
+    Args:
+        fn: jittable.
+        args: concrete arguments, or anything ``jax.jit(fn).lower`` takes.
+        policy: name of a policy or a function Graph -> Decisions | None; None shows XLA's own
+        decisions.
+        store: measured kernels for the times of clusters; the user's store by default. Where it
+            knows none of the program's, times come from a formula.
+
+    Raises:
+        UnsupportedModuleError: a module that graphopt leaves alone.
+        PolicyError: there is no such policy.
+        DecisionError: the policy decided what its graph's masks forbid.
+    """
+    from graphopt.corpus.capture import capture
+    from graphopt.policy import resolve
+    from graphopt.render.explanation import join_explanations
+
+    found = None if policy is None else resolve(policy)
+    graphs = capture(fn, *args)
+    title = str(getattr(fn, "__name__", "") or type(fn).__name__)
+    names = [title] if len(graphs) == 1 else [f"{title} {i}" for i in range(len(graphs))]
+    modules = [
+        _module(graph, found, store, name) for graph, name in zip(graphs, names, strict=True)
+    ]
+    return join_explanations(title, found.name if found else "XLA", modules)
+
+
+def _module(
+    graph: Graph, policy: NamedPolicy | None, store: Store | None, label: str
+) -> ModuleExplanation:
+    from graphopt.render.clocks import best_times
+    from graphopt.render.explanation import explain_module
+
+    decisions = None if policy is None else policy.decide(graph)
+    remark = ""
+    if policy is not None and decisions is None:
+        remark = f"{policy.name} expects no gain: the module is left to XLA"
+    times, clock = best_times(graph, store)
+    return explain_module(
+        graph,
+        graph.default if decisions is None else decisions,
+        times=times,
+        clock=clock,
+        remark=remark,
+        label=label,
+    )
+
+
+def explain_workload(workload: str, policy: str | None, html: Path | None) -> str:
+    """Explains ``pkg.module:builder`` or a built-in program; writes the page if `html` names a
+    file.
+
+    Raises:
+        WorkloadError: there is no such program.
+    """
+    from graphopt.corpus.workloads import build_program, find_program
+
+    program = find_program(workload)
+    fn, args = build_program(program, workload)
+    explanation = explain(fn, *args, policy=policy)
+    if html is None:
+        return explanation.text()
+    return f"{explanation.text()}\n\nwritten: {explanation.save_html(html)}"
