@@ -17,7 +17,7 @@ from processes import environment, run_python
 from graphopt.cli import main
 
 COMMANDS = (
-    "demo", "run", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench", "doctor"
+    "demo", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench", "doctor"
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ Native items are grouped into regions by level, as `graphopt.hlo.regions` does.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +37,10 @@ def mix(values: Keys) -> Keys:
     return np.asarray(values ^ (values >> _S3))
 
 
+_FEW_ROWS: Final = 8
+"""Below so many vectors plain loops beat numpy's cost per call."""
+
+
 @dataclass(frozen=True)
 class Signatures:
     """Kernels of B vectors over N nodes.
@@ -59,19 +64,21 @@ class Signatures:
 
 @dataclass(frozen=True)
 class _Depth:
-    """Nodes whose operands are all known: one step of the sweep.
+    """Nodes whose operands are all known: one step of the sweep, in sweep order.
 
     Attributes:
-        nodes: int [K]; with at least one operand.
-        sources: int [E]; operands, node after node.
+        nodes: the places of its nodes in sweep order; each has at least one operand.
+        sources: int [E]; places of the operands, node after node.
         starts: int [K]; where each node's operands begin.
         factors: uint64 [E]; odd multipliers, one per edge.
+        seeds: uint64 [K]; hash constants of the nodes.
     """
 
-    nodes: Ints
+    nodes: slice
     sources: Ints
     starts: Ints
     factors: Keys
+    seeds: Keys
 
 
 class Namer:
@@ -103,24 +110,23 @@ class Namer:
         self.callers = [(c.first, c.end, c.caller) for c in graph.computations]
 
     def _order(self, rng: np.random.Generator) -> list[_Depth]:
-        graph = self.graph
-        depth = np.zeros(len(graph), np.int32)
-        inside: dict[int, list[int]] = {}
-        for i, computation in enumerate(graph.computations):
-            if computation.caller is not None:
-                inside.setdefault(computation.caller, []).append(i)
-        lists = graph.operand_lists
-        for node in range(len(graph)):
-            if lists[node]:
-                depth[node] = 1 + max(int(depth[o]) for o in lists[node])
+        """Groups nodes by depth; `order` lists them so that each depth is one slice."""
+        lists = self.graph.operand_lists
+        depth = np.zeros(len(lists), np.int32)
+        for node, operands in enumerate(lists):
+            if operands:
+                depth[node] = 1 + max(int(depth[o]) for o in operands)
+        self.order = np.argsort(depth, kind="stable")
+        self.place = np.argsort(self.order)
         out = []
-        for level in range(1, int(depth.max(initial=0)) + 1):
-            nodes = np.flatnonzero(depth == level)
+        bounds = np.searchsorted(depth[self.order], np.arange(int(depth.max(initial=0)) + 2))
+        for begin, end in itertools.pairwise(bounds.tolist()[1:]):
+            nodes = self.order[begin:end]
             counts = np.array([len(lists[n]) for n in nodes])
-            sources = np.concatenate([np.asarray(lists[n], np.intp) for n in nodes])
+            sources = self.place[np.concatenate([np.asarray(lists[n], np.intp) for n in nodes])]
             starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
             factors = rng.integers(1, 1 << 63, len(sources), np.uint64) | np.uint64(1)
-            out.append(_Depth(nodes, sources, starts, factors))
+            out.append(_Depth(slice(begin, end), sources, starts, factors, self.seeds[nodes]))
         return out
 
     def _join_classes(self) -> list[Ints]:
@@ -178,16 +184,21 @@ class Namer:
 
     def _bodies(self, fuse: Bools) -> Keys:
         """uint64 [B, N]; hash of what is computed at each node if it is a root."""
-        body = np.broadcast_to(self.seeds, fuse.shape).copy()
-        masked = np.zeros(fuse.shape, np.uint64)  # body where fused, else 0
-        masked[fuse] = body[fuse]
+        ordered = fuse[:, self.order]
+        body = np.empty(fuse.shape, np.uint64)
+        body[:] = self.seeds[self.order]
+        seen = body * ordered  # what a user sees of a fused operand; nothing of one in memory
         for depth in self.depths:
-            terms = masked[:, depth.sources] * depth.factors
-            total = np.add.reduceat(terms, depth.starts, axis=1)
-            found = mix(self.seeds[depth.nodes] + total)
+            terms = seen.take(depth.sources, axis=1)
+            terms *= depth.factors
+            found = np.add.reduceat(terms, depth.starts, axis=1)
+            found += depth.seeds
+            found ^= found >> _S3
+            found *= _M1
             body[:, depth.nodes] = found
-            masked[:, depth.nodes] = np.where(fuse[:, depth.nodes], found, np.uint64(0))
-        return body
+            found *= ordered[:, depth.nodes]
+            seen[:, depth.nodes] = found
+        return body.take(self.place, axis=1)
 
     def _kernels(self, fuse: Bools) -> Bools:
         """bool [B, N]; the node is the root of something that takes time."""
@@ -215,14 +226,21 @@ class Namer:
     def _join_class(
         self, rows: Ints, members: Ints, wants: Bools, unit: Ints, kernel: Bools, partner: Ints
     ) -> None:
+        units = unit[np.ix_(rows, members)]
+        can = kernel[np.ix_(rows, members)] & self.joining_units[units]
+        if len(rows) < _FEW_ROWS:
+            for row, u, c, w in zip(
+                rows.tolist(), units.tolist(), can.tolist(), wants.tolist(), strict=True
+            ):
+                _join_row(partner[row], members.tolist(), u, c, w)
+            return
         last = np.full(len(rows), -1, np.int32)
         last_unit = np.full(len(rows), -1, np.intp)
         for position, node in enumerate(members.tolist()):
-            here = unit[rows, node]
-            can = kernel[rows, node] & self.joining_units[here]
-            joins = wants[:, position] & can & (last >= 0) & (last_unit == here)
+            here, able = units[:, position], can[:, position]
+            joins = wants[:, position] & able & (last >= 0) & (last_unit == here)
             partner[rows[joins], node] = last[joins]
-            stays = can & ~joins
+            stays = able & ~joins
             last[stays] = node
             last_unit[stays] = here[stays]
 
@@ -235,7 +253,7 @@ class Namer:
         region = np.full(fuse.shape, -1, np.int64)
         if not counts.any():
             return region, np.zeros((len(fuse), 1), np.uint64), np.zeros(1, np.int32)
-        level = self._levels(fuse, counts, item & ~native)
+        level = self._levels(counts, item & ~native)
         width = int(level.max()) + 1
         first = np.array([c[0] for c in self.callers])
         region[:] = np.where(counts, self.graph.computation * width + level, -1)
@@ -266,23 +284,37 @@ class Namer:
         native[b, n] = False
         key[b, n] = mix(key[b, n] + np.uint64(11)) | np.uint64(1)
 
-    def _levels(self, fuse: Bools, native: Bools, other: Bools) -> Ints:
+    def _levels(self, native: Bools, other: Bools) -> Ints:
         """int16 [B, N]; how often a path switches between native and other items on its way there."""
-        own = np.zeros(fuse.shape, np.int16)
-        rest = np.zeros(fuse.shape, np.int16)
-        level = np.zeros(fuse.shape, np.int16)
+        count = native.shape[1]
+        is_native = native[:, self.order].astype(np.int16)
+        is_other = other[:, self.order].astype(np.int16)
+        both = np.zeros((2, len(native), count), np.int16)  # as seen by native users, by others
+        level = np.zeros(native.shape, np.int16)
         for depth in self.depths:
-            nodes = depth.nodes
-            for_native = np.maximum.reduceat(own[:, depth.sources], depth.starts, axis=1)
-            for_other = np.maximum.reduceat(rest[:, depth.sources], depth.starts, axis=1)
-            level[:, nodes] = for_native
-            rest[:, nodes] = np.where(
-                native[:, nodes], np.maximum(for_other, for_native + 1), for_other
+            here = depth.nodes
+            for_native, for_other = np.maximum.reduceat(
+                both.take(depth.sources, axis=2), depth.starts, axis=2
             )
-            own[:, nodes] = np.where(
-                other[:, nodes], np.maximum(for_native, for_other + 1), for_native
-            )
-        return level
+            level[:, here] = for_native
+            # A native item raises the level of other users by one, and the other way round.
+            np.maximum(for_other, (for_native + 1) * is_native[:, here], out=both[1, :, here])
+            np.maximum(for_native, (for_other + 1) * is_other[:, here], out=both[0, :, here])
+        return level.take(self.place, axis=1)
+
+
+def _join_row(
+    partner: Ints, members: list[int], units: list[int], can: list[bool], wants: list[bool]
+) -> None:
+    """The rule of `Namer._join_class` for one vector."""
+    last = last_unit = -1
+    for node, unit, able, joins in zip(members, units, can, wants, strict=True):
+        if not able:
+            continue
+        if joins and last >= 0 and last_unit == unit:
+            partner[node] = last
+        else:
+            last, last_unit = node, unit
 
 
 def _sum_by(region: Ints, key: Keys, total: int) -> Keys:
