@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt.policy.features import Features
 
-MIN_NODES: Final = 64
+MIN_NODES: Final = 128
 
 
 def padded_sizes(nodes: int, edges: int, segment: int) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""Parameters of the flax network as a flat dict of arrays, and back."""
+"""Parameters of the flax network as nested dicts (for training) and flat dicts (for use and storage)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,40 +13,45 @@ from numpy.typing import NDArray
 from graphopt.policy.model import ModelConfig
 from graphopt.policy.network import PolicyNetwork
 
-FlatParameters = dict[str, NDArray[np.float32]]
+Nested = dict[Any, Any]
+"""Parameters as `flax.nnx.to_pure_dict` gives them: dicts of dicts of jax arrays."""
 
 
-def create(config: ModelConfig, seed: int) -> tuple[Any, Any]:
-    """A fresh network as (graph definition, parameters), both as of `flax.nnx.split`."""
-    return nnx.split(PolicyNetwork(config, nnx.Rngs(seed)), nnx.Param)
+def create(config: ModelConfig, seed: int) -> tuple[Any, Nested]:
+    """A fresh network: its graph definition, and its parameters; `network` puts them together."""
+    definition, state = nnx.split(PolicyNetwork(config, nnx.Rngs(seed)), nnx.Param)
+    parameters: Nested = nnx.to_pure_dict(state)
+    # Through numpy: initialisers leave weak types, which would compile everything a second time.
+    return definition, unflatten(parameters, flatten(parameters))
 
 
-def flatten(parameters: Any) -> FlatParameters:
-    """Dotted name -> float32 array."""
-    out: FlatParameters = {}
-    _collect(nnx.to_pure_dict(parameters), "", out)
+def network(definition: Any, parameters: Nested) -> PolicyNetwork:
+    """The network with these parameters; usable inside traced functions."""
+    merged: PolicyNetwork = nnx.merge(definition, parameters)
+    return merged
+
+
+def flatten(parameters: Nested) -> dict[str, NDArray[np.float32]]:
+    """Dotted name -> float32 array, by name."""
+    out: dict[str, NDArray[np.float32]] = {}
+    _collect(parameters, "", out)
     return dict(sorted(out.items()))
 
 
-def _collect(tree: Any, prefix: str, out: FlatParameters) -> None:
+def unflatten(like: Nested, flat: Mapping[str, NDArray[np.float32]], prefix: str = "") -> Nested:
+    """Nested parameters of the structure of `like` with the values of `flat`."""
+    out: Nested = {}
+    for key, value in like.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        inner = isinstance(value, dict)
+        out[key] = unflatten(value, flat, name) if inner else jnp.asarray(flat[name])
+    return out
+
+
+def _collect(tree: Nested, prefix: str, out: dict[str, NDArray[np.float32]]) -> None:
     for key, value in tree.items():
         name = f"{prefix}.{key}" if prefix else str(key)
         if isinstance(value, dict):
             _collect(value, name, out)
         else:
             out[name] = np.asarray(value, np.float32)
-
-
-def unflatten(like: Any, flat: FlatParameters) -> Any:
-    """Parameters of the same structure as `like` with the values of `flat`."""
-    out = nnx.clone(like)
-    nnx.replace_by_pure_dict(out, _nest(nnx.to_pure_dict(like), "", flat))
-    return out
-
-
-def _nest(tree: Any, prefix: str, flat: FlatParameters) -> Any:
-    out = {}
-    for key, value in tree.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        out[key] = _nest(value, name, flat) if isinstance(value, dict) else jnp.asarray(flat[name])
-    return out

@@ -193,7 +193,7 @@ class NumpyPolicy:
         return out
 
     def _norm(self, name: str, x: Array) -> Array:
-        centred = x - x.mean(axis=-1, keepdims=True)
+        centred: Array = x - x.mean(axis=-1, keepdims=True)
         variance = np.einsum("nh,nh->n", centred, centred)[:, None] / np.float32(x.shape[-1])
         centred *= 1.0 / np.sqrt(variance + np.float32(1e-6))
         centred *= self.parameters[f"{name}.scale"]
@@ -285,7 +285,7 @@ def deviation_logits(scores: Array, field: FieldInput, default_logit: float) -> 
     """See `graphopt.policy.network.deviation_logits`."""
     nodes = np.arange(len(scores))
     others = field.mask.sum(axis=1) - field.mask[nodes, field.default]
-    logits = scores - np.log(np.maximum(others, 1)).astype(np.float32)[:, None]
+    logits: Array = scores - np.log(np.maximum(others, 1)).astype(np.float32)[:, None]
     logits[nodes, field.default] = scores[nodes, field.default] + np.float32(default_logit)
     logits[~field.mask] = FORBIDDEN
     return logits
