@@ -82,7 +82,7 @@ class PPOConfig:
 
 @dataclass(frozen=True)
 class ImitationConfig:
-    """Labels: the best decisions known per graph, from XLA, the heuristic and a local search."""
+    """Labels: the best decisions known per graph, from XLA, the heuristic, a local search and rollouts."""
 
     enabled: bool = True
     """Off: an ablation; stages named imitation are skipped and nothing is imitated."""
@@ -156,6 +156,7 @@ class TrainConfig:
             "rollout.samples": self.rollout.samples - 1,
             "rollout.min_free": self.rollout.min_free,
             "ppo.epochs": self.ppo.epochs,
+            "imitation.evaluations": self.imitation.evaluations,
             "validate_every": self.validate_every,
             "save_every": self.save_every,
             "stages": len(self.stages),

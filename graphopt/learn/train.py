@@ -51,11 +51,17 @@ class Run:
     report: Report
 
     def __post_init__(self) -> None:
-        """Checks that nothing is both learned from and judged by.
+        """Checks that there is something to learn from and to judge by, and that nothing is both.
 
         Raises:
-            ConfigError: a graph, or a graph of equal structure, is in both sets.
+            ConfigError: a set is empty, or a graph, or one of equal structure, is in both.
         """
+        if not self.problems or not self.validation:
+            raise ConfigError(
+                what="training needs at least one graph to learn from and one to judge by",
+                where="graphs",
+                fix="name more programs",
+            )
         known = {problem.graph.fingerprint: problem.name for problem in self.problems}
         for problem in self.validation:
             if problem.graph.fingerprint in known:
@@ -122,12 +128,11 @@ def make_labels(run: Run, state: TrainState, stage: StageConfig) -> None:
     What earlier stages found is scored again: their scorers had another idea of time.
     """
     imitation = run.config.imitation
-    count = imitation.evaluations if imitation.enabled else 0
     for index, problem in enumerate(run.problems):
         label = default_elite(problem.graph)
         if imitation.enabled:
-            rng = np.random.default_rng([run.config.seed, state.stage, index])
-            label = make_label(problem, stage.scorer, count, rng)
+            seed = run.config.seed + 7919 * index
+            label = make_label(problem, stage.scorer, imitation.evaluations, seed)
         known = state.elites.get(problem.name)
         if known is not None:
             label = improve(label, problem, stage.scorer, [known.decisions], known.origin)
