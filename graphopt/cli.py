@@ -165,7 +165,7 @@ class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling or all."""
+    """identity, overhead, scaling, policy or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
 
@@ -204,7 +204,21 @@ class Run:
         return run_script(list(self.script))
 
 
-Commands = Union[Demo, Run, Tune, Evaluate, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
+@dataclass(frozen=True)
+class Train:
+    """Train a policy: graphopt train FLAGS, the same as train-policy FLAGS (--help lists them)."""
+
+    flags: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Flags of train-policy."""
+
+    def run(self) -> int:
+        """The exit status of train-policy."""
+        from graphopt.learn.cli import main as train_policy
+
+        return train_policy(self.flags)
+
+
+Commands = Union[Demo, Run, Train, Tune, Evaluate, Fuzz, Capture, Bench, Doctor]  # noqa: UP007 - tyro reads the union at run time
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -213,6 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if argv[:1] == ["run"]:  # everything after it belongs to the script
             return Run(tuple(argv[1:])).run()
+        if argv[:1] == ["train"]:
+            return Train(tuple(argv[1:])).run()
         return tyro.cli(Commands, prog="graphopt", args=argv).run()
     except GraphOptError as error:
         print(f"graphopt: {error}", file=sys.stderr)

@@ -88,6 +88,8 @@ class ImitationConfig:
     """Off: an ablation; stages named imitation are skipped and nothing is imitated."""
     evaluations: int = 192
     """Decision vectors scored per graph by the search that makes labels."""
+    rounds: int = 2
+    """Searches per graph; after each, the kernels of what it found are measured in place (bank only)."""
     min_gain: float = 0.01
     """Log speed-up from which decisions are worth imitating; below it XLA's are the label."""
     deviation_weight: float = 3.0
@@ -110,6 +112,8 @@ class StageConfig:
     """Weight of the policy gradient."""
     imitation: float = 0.1
     """Weight of imitating the best decisions known."""
+    search: bool = True
+    """Search for labels at the start, where no earlier stage with the same scorer has."""
     start_nodes: int = 0
     """Largest graphs at the start of the stage; grows to all of them by mid-stage. 0: all at once."""
 
@@ -131,7 +135,7 @@ class TrainConfig:
     stages: tuple[StageConfig, ...] = (
         StageConfig("imitation", "analytic", 60, 1e-3, policy=0.0, imitation=1.0),
         StageConfig("bank", "bank", 300),
-        StageConfig("measured", "measured", 30, 1e-4),
+        StageConfig("measured", "measured", 15, 1e-4, search=False),
     )
     """Stages, in order."""
     max_grad_norm: float = 0.5
@@ -142,6 +146,10 @@ class TrainConfig:
     """Steps between validations."""
     save_every: int = 10
     """Steps between saved states."""
+    store: str = ""
+    """File of the kernel bank; empty: the user's store."""
+    confirm: bool = True
+    """Measure the kernels of decisions that beat the best known ones, in place (bank only)."""
     budget_s: float = 0.0
     """Training ends after so many seconds (saved, validated), 0 for no limit."""
 
@@ -157,6 +165,7 @@ class TrainConfig:
             "rollout.min_free": self.rollout.min_free,
             "ppo.epochs": self.ppo.epochs,
             "imitation.evaluations": self.imitation.evaluations,
+            "imitation.rounds": self.imitation.rounds,
             "validate_every": self.validate_every,
             "save_every": self.save_every,
             "stages": len(self.stages),

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphopt.errors import ConfigError
+from graphopt.learn.bench import Bench
 from graphopt.learn.config import TrainConfig, to_dict
 from graphopt.learn.display import progress
 from graphopt.learn.metrics import read_rows
@@ -16,6 +17,7 @@ from graphopt.learn.plots import plot
 from graphopt.learn.problems import load_problems
 from graphopt.learn.state import STATE, fresh_state, load_state
 from graphopt.learn.train import POLICY, Run, train
+from graphopt.store import Store
 
 INTERRUPTED = 130
 
@@ -37,11 +39,12 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.yaml").write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
     interrupted = False
-    with progress(console) as report:
+    store = Store(config.store or None)
+    with progress(console) as report, Bench(store) as bench:
         report("corpus", 0, 2, {})
-        problems = load_problems(config.corpus, "train")
+        problems = load_problems(config.corpus, "train", bench)
         report("corpus", 1, 2, {})
-        validation = load_problems(config.corpus, "validation")
+        validation = load_problems(config.corpus, "validation", bench)
         report("corpus", 2, 2, {})
         run = Run(config, problems, validation, out, report)
         try:

@@ -118,7 +118,7 @@ def load_state(out: Path, config: TrainConfig) -> TrainState:
 
 _COUNTERS: Final = ("stage", "stage_step", "step", "seconds", "best")
 
-_MAY_CHANGE: Final = frozenset({"validate_every", "save_every", "budget_s"})
+_MAY_CHANGE: Final = frozenset({"validate_every", "save_every", "budget_s", "store"})
 
 
 def _arrays(learner: Learner) -> dict[str, Any]:

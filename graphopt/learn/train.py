@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,14 @@ import numpy as np
 from graphopt.errors import ConfigError
 from graphopt.learn.batch import make_batch
 from graphopt.learn.config import StageConfig, TrainConfig
-from graphopt.learn.elites import Elite, default_elite, improve, make_label
+from graphopt.learn.elites import (
+    Elite,
+    default_elite,
+    improve,
+    judged_by,
+    make_label,
+    stored_winner,
+)
 from graphopt.learn.evaluation import Evaluation, choose_margin, evaluate
 from graphopt.learn.metrics import Recorder
 from graphopt.learn.problems import Problem
@@ -97,9 +104,11 @@ def run_stage(run: Run, state: TrainState, recorder: Recorder, ends: float) -> N
     stage = config.stages[state.stage]
     skipped = stage.policy == 0.0 and not config.imitation.enabled
     if state.stage_step == 0 and not skipped:
+        begin = time.perf_counter()
         with state.whole_step():
             make_labels(run, state, stage)
             state.best = 0.0  # results by another scorer do not compare
+        state.seconds += time.perf_counter() - begin
     while not skipped and state.stage_step < stage.steps and state.seconds < ends:
         begin = time.perf_counter()
         with state.whole_step():
@@ -123,20 +132,23 @@ def run_stage(run: Run, state: TrainState, recorder: Recorder, ends: float) -> N
 
 
 def make_labels(run: Run, state: TrainState, stage: StageConfig) -> None:
-    """Fills the best known decisions of every training graph, by the stage's scorer.
+    """Searches for the best decisions of every training graph, by the stage's scorer.
 
-    What earlier stages found is scored again: their scorers had another idea of time.
+    Graphs for which an earlier stage with the same scorer has searched are left out.
     """
     imitation = run.config.imitation
+    if not imitation.enabled or not stage.search:
+        return
     for index, problem in enumerate(run.problems):
-        label = default_elite(problem.graph)
-        if imitation.enabled:
-            seed = run.config.seed + 7919 * index
-            label = make_label(problem, stage.scorer, imitation.evaluations, seed)
         known = state.elites.get(problem.name)
-        if known is not None:
-            label = improve(label, problem, stage.scorer, [known.decisions], known.origin)
-        state.elites[problem.name] = label
+        if known is None or known.judge != stage.scorer:
+            seed = run.config.seed + 7919 * index
+            label = make_label(problem, stage.scorer, imitation.evaluations, seed, imitation.rounds)
+            for other in (known, stored_winner(problem)):
+                if other is not None:
+                    candidates = [other.decisions]
+                    label = improve(label, problem, stage.scorer, candidates, other.origin)
+            state.elites[problem.name] = label
         run.report(f"{stage.name} labels", index + 1, len(run.problems), {})
 
 
@@ -150,8 +162,15 @@ def train_step(run: Run, state: TrainState, stage: StageConfig) -> Metrics:
     rollouts = [collect(network, p, stage.scorer, state.rng, config.rollout) for p in chosen]
     metrics = rollout_metrics(rollouts)
     metrics["rollout/seconds"] = time.perf_counter() - begin
-    metrics["elite/improved"] = sum(remember(state.elites, rollout) for rollout in rollouts)
-    known = [elite.log_speedup for elite in state.elites.values()]
+    for problem in chosen:
+        known_best = state.elites.get(problem.name)
+        state.elites[problem.name] = judged_by(known_best, problem, stage.scorer)
+    before = dict(state.elites)
+    improved = [r.problem for r in rollouts if remember(state.elites, r, stage.scorer)]
+    if config.confirm:
+        improved = [p for p in improved if correct(state.elites, before, p, stage.scorer)]
+    metrics["elite/improved"] = len(improved)
+    known = [e.log_speedup for e in state.elites.values() if e.judge == stage.scorer]
     metrics["elite/log_speedup"] = float(np.mean(known))
     metrics["train/largest_graph"] = limit
     return metrics | learn(config, state, stage, rollouts)
@@ -209,7 +228,7 @@ def worth_imitating(elites: dict[str, Elite], problem: Problem, config: TrainCon
     return known
 
 
-def remember(elites: dict[str, Elite], rollout: Rollout) -> bool:
+def remember(elites: dict[str, Elite], rollout: Rollout, kind: str) -> bool:
     """Keeps the rollout's best vector if it beats the best known; True if it does."""
     best = int(np.argmax(np.where(rollout.failed, -np.inf, rollout.rewards)))
     gain = float(rollout.rewards[best])
@@ -218,8 +237,25 @@ def remember(elites: dict[str, Elite], rollout: Rollout) -> bool:
     if rollout.failed[best] or gain <= (known.log_speedup if known else 0.0):
         return False
     batch = rollout.samples.decisions(rollout.problem.graph)
-    elites[name] = Elite(batch[best].copy(), gain, "policy")
+    elites[name] = Elite(batch[best].copy(), gain, "policy", kind)
     return True
+
+
+def correct(
+    elites: dict[str, Elite], before: dict[str, Elite], problem: Problem, kind: str
+) -> bool:
+    """Replaces the predicted gain of new best decisions by a measured one, where the scorer can.
+
+    Returns:
+        True if they are still the best; if not, the ones of `before` are put back.
+    """
+    found = elites[problem.name]
+    gain = problem.confirm(kind, found.decisions)
+    if gain is None:
+        return True
+    old = before.get(problem.name, default_elite(problem.graph))
+    elites[problem.name] = replace(found, log_speedup=gain) if gain > old.log_speedup else old
+    return gain > old.log_speedup
 
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> Metrics:

@@ -97,6 +97,27 @@ class LearnedPolicy:
             decoded = self.network.decode(encoded, most_likely)
         return proposal(graph, encoded, decoded)
 
+    def suggestions(self, graph: Graph, count: int, seed: int = 0) -> list[Decisions]:
+        """The most likely decisions, then different draws: starting points of a search; legal.
+
+        Args:
+            graph: what is to be searched.
+            count: most vectors; fewer if draws repeat.
+            seed: of the draws.
+        """
+        best = self.propose(graph).decisions
+        found = [best]
+        if len(graph) and count > 1:
+            with np.errstate(all="ignore"):
+                encoded = self.network.encode(extract(graph, self.machine))
+                free = np.ones((count - 1, len(graph)), np.bool_)
+                rng = np.random.default_rng(seed)
+                batch = sample(self.network, encoded, rng, free).decisions(graph)
+            for index in range(len(batch)):
+                if not any(batch[index].same_as(other) for other in found):
+                    found.append(batch[index].copy())
+        return found
+
 
 def most_likely(field: FieldInput, logits: Array, relevant: NDArray[np.bool_]) -> Ints:
     """The likeliest value where the field counts, XLA's own elsewhere."""

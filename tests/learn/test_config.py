@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from graphopt.cli import main as graphopt_main
 from graphopt.errors import ConfigError
 from graphopt.learn.cli import main, parse
 from graphopt.learn.config import TOY, TrainConfig, from_dict, load_config, to_dict
@@ -75,6 +76,11 @@ def test_the_command_reports_errors(tmp_path, capsys):
     assert "missing.yaml cannot be read" in capsys.readouterr().err
     assert main(["--toy", "--config", "a.yaml"]) == 2
     assert main(["--toy", "--resume", "--out", str(tmp_path / "nothing")]) == 2
+
+
+def test_graphopt_train_is_the_same_command(tmp_path, capsys):
+    assert graphopt_main(["train", "--config", str(tmp_path / "missing.yaml")]) == 2
+    assert "missing.yaml cannot be read" in capsys.readouterr().err
 
 
 def test_help_documents_every_field(capsys):

@@ -96,7 +96,7 @@ def test_padding_is_not_drawn_nor_imitated(learner):
 def test_the_label_is_the_last_vector(learner):
     problem = flip_problem("heat_stencil")
     best = problem.graph.default.with_changes(fuse=problem.scorer("flip").best)
-    _, batch = batch_of(learner, Elite(best, 1.0, "search"))
+    _, batch = batch_of(learner, Elite(best, 1.0, "search", "flip"))
     count = len(problem.graph)
     assert np.array_equal(batch.actions["fuse"][-1, :count], best.fuse)
     assert batch.log_speedup[-1] == 1.0
@@ -121,7 +121,7 @@ def test_imitation_weighs_deviations_more_and_ignores_what_means_nothing():
 def test_imitation_alone_learns_the_label(learner):
     problem = flip_problem("heat_stencil")
     best = problem.graph.default.with_changes(fuse=problem.scorer("flip").best)
-    _, batch = batch_of(learner, Elite(best, 1.0, "search"))
+    _, batch = batch_of(learner, Elite(best, 1.0, "search", "flip"))
     stage = StageConfig(policy=0.0, imitation=1.0)
     weights = objective_weights(stage, SETTINGS.ppo, True)
     losses = []

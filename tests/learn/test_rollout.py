@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,14 @@ from support import captured
 
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.analytic import AnalyticScorer
-from graphopt.learn.elites import default_elite, from_arrays, improve, make_label, to_arrays
+from graphopt.learn.elites import (
+    default_elite,
+    from_arrays,
+    improve,
+    judged_by,
+    make_label,
+    to_arrays,
+)
 from graphopt.learn.problems import Problem
 from graphopt.learn.rollout import collect, free_nodes, score_once
 from graphopt.learn.train import remember, rollout_metrics, worth_imitating
@@ -78,7 +87,7 @@ def test_failures_get_the_fixed_reward_and_are_never_remembered():
     assert (rollout.rewards[rollout.failed] == settings.failure).all()
     assert rollout.measured == 3
     elites = {}
-    assert not remember(elites, rollout)
+    assert not remember(elites, rollout, "flip")
     assert elites == {}
     metrics = rollout_metrics([rollout])
     assert metrics["rollout/failed"] == rollout.failed.mean()
@@ -91,7 +100,7 @@ def test_the_best_vector_is_remembered_until_a_better_one_comes():
     for seed in range(6):
         rng = np.random.default_rng(seed)
         rollout = collect(random_policy(seed=seed), problem, "flip", rng, config().rollout)
-        remember(elites, rollout)
+        remember(elites, rollout, "flip")
         best.append(max([*best[-1:], float(rollout.rewards.max()), 0.0]))
         known = elites.get(problem.name, default_elite(problem.graph))
         assert known.log_speedup == pytest.approx(best[-1])
@@ -117,9 +126,26 @@ def test_small_gains_are_not_imitated():
     better = problem.graph.default.with_changes(fuse=problem.scorer("flip").best)
     found = improve(default_elite(problem.graph), problem, "flip", [better], "search")
     assert worth_imitating({problem.name: found}, problem, settings) is found
-    small = type(found)(found.decisions, 0.001, "search")
+    small = replace(found, log_speedup=0.001)
     assert worth_imitating({problem.name: small}, problem, settings).origin == "default"
     assert worth_imitating({}, problem, settings).origin == "default"
+
+
+def test_another_judge_judges_anew():
+    graph = captured("heat_stencil").graph
+    kind = FlipScorer(graph, GOOD)
+    problem = Problem(
+        "p", "toy", graph, scorers={"flip": kind, "other": FlipScorer(graph, frozenset())}
+    )
+    best = graph.default.with_changes(fuse=kind.best)
+    known = improve(default_elite(graph, "flip"), problem, "flip", [best], "search")
+    assert judged_by(known, problem, "flip") is known
+    elsewhere = judged_by(known, problem, "other")
+    assert (elsewhere.origin, elsewhere.judge, elsewhere.log_speedup) == ("default", "other", 0.0)
+    assert elsewhere.decisions.same_as(graph.default)
+    back = judged_by(replace(known, judge="other"), problem, "flip")
+    assert back.log_speedup == pytest.approx(1.0)
+    assert judged_by(None, problem, "flip").origin == "default"
 
 
 def test_elites_survive_storage():
@@ -129,7 +155,8 @@ def test_elites_survive_storage():
     assert back.keys() == elites.keys()
     for name, elite in elites.items():
         assert back[name].decisions.same_as(elite.decisions)
-        assert (back[name].log_speedup, back[name].origin) == (elite.log_speedup, elite.origin)
+        for attribute in ("log_speedup", "origin", "judge"):
+            assert getattr(back[name], attribute) == getattr(elite, attribute)
 
 
 @pytest.mark.parametrize("name", ["transformer_block", "cartpole_rollout", "heat_stencil"])

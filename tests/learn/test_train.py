@@ -207,7 +207,7 @@ def test_without_imitation_its_stages_are_skipped(tmp_path):
     settings = config(stages=stages)
     phases = []
     train(run_of(settings, tmp_path, lambda phase, *_: phases.append(phase)), fresh_state(settings))
-    assert set(phases) == {"flip labels", "flip"}
+    assert set(phases) == {"flip"}
 
 
 def test_the_curriculum_grows_from_small_graphs_to_all():

@@ -78,6 +78,19 @@ def test_samples_are_legal_and_explore_only_free_nodes(seed, temperature):
     assert all((values <= 0).all() for values in drawn.log_probs.values())
 
 
+def test_suggestions_are_legal_and_different():
+    graph = captured("lstm").graph
+    policy = LearnedPolicy(random_policy(), 0.0, MACHINE)
+    found = policy.suggestions(graph, 6)
+    assert 1 < len(found) <= 6
+    assert found[0].same_as(policy.propose(graph).decisions)
+    for index, decisions in enumerate(found):
+        graph.masks.check(decisions)
+        assert not any(decisions.same_as(other) for other in found[:index])
+    again = policy.suggestions(graph, 6)
+    assert all(one.same_as(two) for one, two in zip(found, again, strict=True))
+
+
 def test_draws_follow_the_probabilities():
     graph = captured("layernorm").graph
     policy = random_policy()
