@@ -222,7 +222,7 @@ class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling, bank, env, agents or all."""
+    """identity, overhead, scaling, bank, env, agents, policy or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
 
@@ -261,8 +261,22 @@ class Run:
         return run_script(list(self.script))
 
 
+@dataclass(frozen=True)
+class Train:
+    """Train a policy: graphopt train FLAGS, the same as train-policy FLAGS (--help lists them)."""
+
+    flags: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Flags of train-policy."""
+
+    def run(self) -> int:
+        """The exit status of train-policy."""
+        from graphopt.learn.cli import main as train_policy
+
+        return train_policy(self.flags)
+
+
 Commands = Union[  # noqa: UP007 - tyro reads the union at run time
-    Demo, Run, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
+    Demo, Run, Train, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
 ]
 
 
@@ -272,6 +286,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if argv[:1] == ["run"]:  # everything after it belongs to the script
             return Run(tuple(argv[1:])).run()
+        if argv[:1] == ["train"]:
+            return Train(tuple(argv[1:])).run()
         return tyro.cli(Commands, prog="graphopt", args=argv).run()
     except GraphOptError as error:
         print(f"graphopt: {error}", file=sys.stderr)

@@ -4,6 +4,7 @@
 * ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
 * ``env``, ``agents``: the environment's speed, and what agents reach in it (see `bench_env`).
+* ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.errors import WorkloadError
+from graphopt.evaluate.bench_policy import bench_policy
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module import parse
@@ -50,6 +52,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "bank": _bank,
         "env": _env,
         "agents": _agents,
+        "policy": bench_policy,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(

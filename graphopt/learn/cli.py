@@ -1,0 +1,77 @@
+"""The ``train-policy`` command: parses and calls, nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from graphopt.errors import ConfigError, GraphOptError
+from graphopt.learn.config import TOY, TrainConfig, load_config
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Train a policy. Ctrl-C saves; --resume continues with the same result as without a break."""
+
+    config: Path | None = None
+    """YAML file with settings; flags override it."""
+    out: Path = Path("runs/policy")
+    """Directory of the run: policy/, state/, metrics.csv, events/, curves.png."""
+    resume: bool = False
+    """Continue the run in --out."""
+    toy: bool = False
+    """Train a toy policy in under two minutes: small programs, an analytic cost model."""
+    settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    """All settings."""
+
+    def run(self) -> int:
+        """Trains; exit status 0, or 130 if interrupted."""
+        from graphopt.learn.session import train_session
+
+        return train_session(self.settings, self.out, self.resume)
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """Arguments with the settings of --config or --toy as defaults of the other flags.
+
+    Raises:
+        ConfigError: the YAML file cannot be used.
+    """
+    first, _ = tyro.cli(
+        _Source, args=[a for a in arguments if a not in ("-h", "--help")], return_unknown_args=True
+    )
+    if first.config is not None and first.toy:
+        raise ConfigError(
+            what="both --config and --toy are given", where="arguments", fix="Give one of them."
+        )
+    settings = TOY if first.toy else load_config(first.config) if first.config else TrainConfig()
+    default = Arguments(config=first.config, toy=first.toy, settings=settings)
+    return tyro.cli(Arguments, prog="train-policy", args=list(arguments), default=default)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The flags that say where the other flags' defaults come from."""
+
+    config: Path | None = None
+    toy: bool = False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    try:
+        return parse(sys.argv[1:] if arguments is None else arguments).run()
+    except GraphOptError as error:
+        print(f"train-policy: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Sampling decisions and scoring them. Axis letters: N nodes, B decision vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo import DecisionBatch
+from graphopt.learn.advantages import rewards
+from graphopt.learn.config import RolloutConfig
+from graphopt.learn.problems import Problem
+from graphopt.measure import Scorer
+from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.learned import Samples, sample
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """B decision vectors of one graph with their rewards; the first is the likeliest one.
+
+    Attributes:
+        problem: the graph.
+        samples: the vectors.
+        rewards: float64 [B]; log(default time / time), or the failure reward.
+        failed: bool [B]; True where scoring failed.
+        value: reward that the value head expected.
+        measured: vectors or kernels that were compiled and timed.
+    """
+
+    problem: Problem
+    samples: Samples
+    rewards: NDArray[np.float64]
+    failed: NDArray[np.bool_]
+    value: float
+    measured: int
+
+
+def collect(
+    network: NumpyPolicy,
+    problem: Problem,
+    kind: str,
+    rng: np.random.Generator,
+    config: RolloutConfig,
+) -> Rollout:
+    """Draws and scores the decision vectors of one step for one graph."""
+    encoded = network.encode(problem.features)
+    free = free_nodes(rng, len(problem.graph), config.samples, config.min_free)
+    samples = sample(network, encoded, rng, free, config.temperature)
+    scorer = problem.scorer(kind)
+    seconds, measured = score_once(scorer, samples.decisions(problem.graph))
+    reward = rewards(seconds, scorer.default_s, config.reward_clip, config.failure)
+    return Rollout(problem, samples, reward, np.isnan(seconds), network.value(encoded), measured)
+
+
+def free_nodes(
+    rng: np.random.Generator, nodes: int, count: int, smallest: int
+) -> NDArray[np.bool_]:
+    """Which nodes explore in each vector, bool [count, nodes]: none in the first, a run in the others.
+
+    The nodes outside take their likeliest values. A short run makes clear which choices a reward is owed
+    to, a long one tries choices together; lengths are log-uniform from `smallest` to all nodes.
+    """
+    free = np.zeros((count, nodes), np.bool_)
+    shortest = min(smallest, nodes)
+    for row in free[1:]:
+        length = round(shortest * (nodes / shortest) ** float(rng.random()))
+        start = int(rng.integers(nodes - length + 1))
+        row[start : start + length] = True
+    return free
+
+
+def score_once(scorer: Scorer, batch: DecisionBatch) -> tuple[NDArray[np.float64], int]:
+    """Seconds of every vector, and how many were measured; equal vectors are scored once."""
+    rows: dict[bytes, int] = {}
+    place = []
+    for index in range(len(batch)):
+        key = b"".join(values[index].tobytes() for values in batch.fields.values())
+        place.append(rows.setdefault(key, len(rows)))
+    first = [place.index(k) for k in range(len(rows))]
+    scores = scorer.score(DecisionBatch({k: v[first] for k, v in batch.fields.items()}))
+    return scores.seconds[place], scores.measured

@@ -1,0 +1,304 @@
+"""The training loop: stages of sampling, scoring and learning, with validation, saving and resuming."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from graphopt.errors import ConfigError
+from graphopt.learn.batch import make_batch
+from graphopt.learn.config import StageConfig, TrainConfig
+from graphopt.learn.elites import (
+    Elite,
+    default_elite,
+    improve,
+    judged_by,
+    make_label,
+    stored_winner,
+)
+from graphopt.learn.evaluation import Evaluation, choose_margin, evaluate
+from graphopt.learn.metrics import Recorder
+from graphopt.learn.problems import Problem
+from graphopt.learn.rollout import Rollout, collect
+from graphopt.learn.state import TrainState, save_state
+from graphopt.learn.update import learning_rate, objective_weights, update_epoch
+from graphopt.policy.checkpoint import PolicySpec, save
+from graphopt.policy.convert import flatten
+from graphopt.policy.inference import NumpyPolicy
+
+POLICY: Final = "policy"
+"""Directory of the policy with the best validation result so far, inside a run's directory."""
+
+Metrics = dict[str, float]
+Report = Callable[[str, int, int, Metrics], None]
+"""(stage or phase, steps done, steps in all, metrics) -> nothing; called after every step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a training run works with.
+
+    Attributes:
+        config: its settings.
+        problems: graphs to learn from, smallest first.
+        validation: graphs to judge by; never learned from.
+        out: directory of the run.
+        report: told of every step.
+    """
+
+    config: TrainConfig
+    problems: Sequence[Problem]
+    validation: Sequence[Problem]
+    out: Path
+    report: Report
+
+    def __post_init__(self) -> None:
+        """Checks that there is something to learn from and to judge by, and that nothing is both.
+
+        Raises:
+            ConfigError: a set is empty, or a graph, or one of equal structure, is in both.
+        """
+        if not self.problems or not self.validation:
+            raise ConfigError(
+                what="training needs at least one graph to learn from and one to judge by",
+                where="graphs",
+                fix="name more programs",
+            )
+        known = {problem.graph.fingerprint: problem.name for problem in self.problems}
+        for problem in self.validation:
+            if problem.graph.fingerprint in known:
+                raise ConfigError(
+                    what=f"{problem.name} equals the training graph {known[problem.graph.fingerprint]}",
+                    where="validation graphs",
+                    fix="remove it from one of the two",
+                )
+
+
+def train(run: Run, state: TrainState) -> TrainState:
+    """Runs all stages from `state` on; an interruption saves the state before it is passed on.
+
+    Returns:
+        The final state; the best policy lies in ``out/policy``, the state in ``out/state``.
+    """
+    run.out.mkdir(parents=True, exist_ok=True)
+    ends = run.config.budget_s or float("inf")
+    with Recorder(run.out, state.step) as recorder:
+        try:
+            while state.stage < len(run.config.stages) and state.seconds < ends:
+                run_stage(run, state, recorder, ends)
+        finally:
+            save_state(run.out, state, run.config)
+    if state.seconds >= ends or not (run.out / POLICY).exists():
+        validate(run, state)
+    return state
+
+
+def run_stage(run: Run, state: TrainState, recorder: Recorder, ends: float) -> None:
+    """Runs the stage in progress to its end, or until `ends` seconds of training."""
+    config = run.config
+    stage = config.stages[state.stage]
+    skipped = stage.policy == 0.0 and not config.imitation.enabled
+    if state.stage_step == 0 and not skipped:
+        begin = time.perf_counter()
+        with state.whole_step():
+            make_labels(run, state, stage)
+            state.best = 0.0  # results by another scorer do not compare
+        state.seconds += time.perf_counter() - begin
+    while not skipped and state.stage_step < stage.steps and state.seconds < ends:
+        begin = time.perf_counter()
+        with state.whole_step():
+            metrics = train_step(run, state, stage)
+            state.step += 1
+            state.stage_step += 1
+        if state.stage_step % config.validate_every == 0 or state.stage_step == stage.steps:
+            metrics |= validate(run, state)
+        state.seconds += time.perf_counter() - begin
+        metrics |= {
+            "train/step": state.step,
+            "train/stage": state.stage,
+            "train/seconds": state.seconds,
+        }
+        recorder.write(metrics)
+        run.report(stage.name, state.stage_step, stage.steps, metrics)
+        if state.step % config.save_every == 0:
+            save_state(run.out, state, config)
+    if skipped or state.stage_step >= stage.steps:
+        state.stage, state.stage_step = state.stage + 1, 0
+
+
+def make_labels(run: Run, state: TrainState, stage: StageConfig) -> None:
+    """Searches for the best decisions of every training graph, by the stage's scorer.
+
+    Graphs for which an earlier stage with the same scorer has searched are left out.
+    """
+    imitation = run.config.imitation
+    if not imitation.enabled or not stage.search:
+        return
+    for index, problem in enumerate(run.problems):
+        known = state.elites.get(problem.name)
+        if known is None or known.judge != stage.scorer:
+            seed = run.config.seed + 7919 * index
+            label = make_label(problem, stage.scorer, imitation.evaluations, seed, imitation.rounds)
+            for other in (known, stored_winner(problem)):
+                if other is not None:
+                    candidates = [other.decisions]
+                    label = improve(label, problem, stage.scorer, candidates, other.origin)
+            state.elites[problem.name] = label
+        run.report(f"{stage.name} labels", index + 1, len(run.problems), {})
+
+
+def train_step(run: Run, state: TrainState, stage: StageConfig) -> Metrics:
+    """Samples, scores and learns once; changes `state`."""
+    config = run.config
+    limit = largest_graph(run.problems, stage, state.stage_step)
+    chosen = choose_problems(run.problems, limit, config.rollout.graphs, state.rng)
+    network = NumpyPolicy(config.model, flatten(state.learner.parameters))
+    begin = time.perf_counter()
+    rollouts = [collect(network, p, stage.scorer, state.rng, config.rollout) for p in chosen]
+    metrics = rollout_metrics(rollouts)
+    metrics["rollout/seconds"] = time.perf_counter() - begin
+    for problem in chosen:
+        known_best = state.elites.get(problem.name)
+        state.elites[problem.name] = judged_by(known_best, problem, stage.scorer)
+    before = dict(state.elites)
+    improved = [r.problem for r in rollouts if remember(state.elites, r, stage.scorer)]
+    if config.confirm:
+        improved = [p for p in improved if correct(state.elites, before, p, stage.scorer)]
+    metrics["elite/improved"] = len(improved)
+    known = [e.log_speedup for e in state.elites.values() if e.judge == stage.scorer]
+    metrics["elite/log_speedup"] = float(np.mean(known))
+    metrics["train/largest_graph"] = limit
+    return metrics | learn(config, state, stage, rollouts)
+
+
+def learn(
+    config: TrainConfig, state: TrainState, stage: StageConfig, rollouts: Sequence[Rollout]
+) -> Metrics:
+    """Passes over the rollouts until the limit or the divergence guard ends them."""
+    weights = objective_weights(stage, config.ppo, config.imitation.enabled)
+    rate = learning_rate(stage, state.stage_step)
+    batches = [
+        make_batch(rollout, worth_imitating(state.elites, rollout.problem, config), config)
+        for rollout in rollouts
+    ]
+    metrics: Metrics = {}
+    epochs = config.ppo.epochs if stage.policy > 0.0 else 1
+    limit = config.ppo.max_kl if stage.policy > 0.0 else float("inf")
+    done = 0
+    for _ in range(epochs):
+        state.learner, latest, moved = update_epoch(
+            state.learner, batches, weights, rate, config.max_grad_norm, limit
+        )
+        metrics |= latest
+        if not moved:
+            break
+        done += 1
+    return metrics | {"train/learning_rate": rate, "train/epochs": done}
+
+
+def largest_graph(problems: Sequence[Problem], stage: StageConfig, step: int) -> int:
+    """Nodes of the largest graph allowed at a step: grows geometrically to all graphs by mid-stage."""
+    largest = max(len(problem.graph) for problem in problems)
+    if not stage.start_nodes:
+        return largest
+    start = min(max(stage.start_nodes, min(len(p.graph) for p in problems)), largest)
+    progress = min(2.0 * step / max(stage.steps, 1), 1.0)
+    return int(start * (largest / start) ** progress + 0.5)
+
+
+def choose_problems(
+    problems: Sequence[Problem], limit: int, count: int, rng: np.random.Generator
+) -> list[Problem]:
+    """`count` different problems of at most `limit` nodes (fewer if there are not so many)."""
+    allowed = [problem for problem in problems if len(problem.graph) <= limit]
+    picked = rng.choice(len(allowed), size=min(count, len(allowed)), replace=False)
+    return [allowed[index] for index in picked]
+
+
+def worth_imitating(elites: dict[str, Elite], problem: Problem, config: TrainConfig) -> Elite:
+    """The best known decisions if they gain clearly, else XLA's own."""
+    known = elites.get(problem.name)
+    if known is None or known.log_speedup < config.imitation.min_gain:
+        return default_elite(problem.graph)
+    return known
+
+
+def remember(elites: dict[str, Elite], rollout: Rollout, kind: str) -> bool:
+    """Keeps the rollout's best vector if it beats the best known; True if it does."""
+    best = int(np.argmax(np.where(rollout.failed, -np.inf, rollout.rewards)))
+    gain = float(rollout.rewards[best])
+    name = rollout.problem.name
+    known = elites.get(name)
+    if rollout.failed[best] or gain <= (known.log_speedup if known else 0.0):
+        return False
+    batch = rollout.samples.decisions(rollout.problem.graph)
+    elites[name] = Elite(batch[best].copy(), gain, "policy", kind)
+    return True
+
+
+def correct(
+    elites: dict[str, Elite], before: dict[str, Elite], problem: Problem, kind: str
+) -> bool:
+    """Replaces the predicted gain of new best decisions by a measured one, where the scorer can.
+
+    Returns:
+        True if they are still the best; if not, the ones of `before` are put back.
+    """
+    found = elites[problem.name]
+    gain = problem.confirm(kind, found.decisions)
+    if gain is None:
+        return True
+    old = before.get(problem.name, default_elite(problem.graph))
+    elites[problem.name] = replace(found, log_speedup=gain) if gain > old.log_speedup else old
+    return gain > old.log_speedup
+
+
+def rollout_metrics(rollouts: Sequence[Rollout]) -> Metrics:
+    """Means over the rollouts of one step."""
+    drawn = changed = 0
+    for rollout in rollouts:
+        for field in rollout.problem.features.fields:
+            free = rollout.samples.drawn[field.name]
+            drawn += int(free.sum())
+            changed += int((free & (rollout.samples.actions[field.name] != field.default)).sum())
+    return {
+        "rollout/reward": float(np.mean([r.rewards[1:].mean() for r in rollouts])),
+        "rollout/best": float(np.mean([r.rewards.max() for r in rollouts])),
+        "rollout/greedy": float(np.mean([r.rewards[0] for r in rollouts])),
+        "rollout/failed": float(np.mean([r.failed.mean() for r in rollouts])),
+        "rollout/changes": changed / max(drawn, 1),
+        "rollout/measured": float(sum(r.measured for r in rollouts)),
+        "rollout/value_error": float(
+            np.mean([abs(r.value - r.rewards[1:].mean()) for r in rollouts])
+        ),
+    }
+
+
+def validate(run: Run, state: TrainState) -> Metrics:
+    """Judges the policy on the validation graphs and keeps it on disk if it is the best so far."""
+    parameters = flatten(state.learner.parameters)
+    network = NumpyPolicy(run.config.model, parameters)
+    last = run.config.stages[min(state.stage, len(run.config.stages) - 1)]
+    result = evaluate(network, run.validation, last.scorer)
+    margin = choose_margin(result)
+    metrics = result.metrics(margin)
+    if metrics["validation/gated"] >= state.best or not (run.out / POLICY).exists():
+        state.best = metrics["validation/gated"]
+        save(run.out / POLICY, policy_spec(run, state, margin, result), parameters)
+    return metrics
+
+
+def policy_spec(run: Run, state: TrainState, margin: float, result: Evaluation) -> PolicySpec:
+    """What the policy's checkpoint says about itself."""
+    return PolicySpec(
+        model=run.config.model,
+        min_gain=margin,
+        steps=state.step,
+        trained_on=tuple(sorted({p.graph.fingerprint for p in run.problems})),
+        metrics=result.metrics(margin),
+    )

@@ -1,0 +1,105 @@
+"""The decision space as the network sees it: one row per field, values described by features.
+
+A head scores the values of a field by their features, never by their position, so that a machine with
+more cores (more values of `unit`) needs no other network. A field that `graphopt.hlo.decisions` adds
+needs no code here as long as it has at most `MAX_PLAIN_VALUES` values.
+
+Axis letters: N nodes, V values of a field.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import PolicyError
+from graphopt.hlo import Graph
+from graphopt.hlo.decisions import FIELDS
+from graphopt.machine import Unit, UnitKind
+
+MAX_PLAIN_VALUES: Final = 8
+"""Values of a field that are told apart by position (bits and short enumerations)."""
+
+_KINDS: Final = tuple(UnitKind)
+
+VALUE_FEATURES: Final = (
+    *(f"value_{index}" for index in range(MAX_PLAIN_VALUES)),
+    *(f"kind_{kind.value}" for kind in _KINDS),
+    "log_threads",
+    "threads_per_core",
+    "is_parallel",
+)
+"""Columns of a value description: one-hot position for plain fields, unit properties for `unit`."""
+
+_ORDER: Final = {"fuse": 0, "restructure": 1, "join": 2, "unit": 3}
+"""Order of decoding: what is computed together first, where it runs last."""
+
+_ROOTS_ONLY: Final = frozenset({"join", "unit"})
+"""Fields that mean something only where a value is written to memory."""
+
+DECODED: Final = tuple(sorted(FIELDS, key=lambda name: _ORDER.get(name, len(_ORDER))))
+"""`FIELDS` in the order in which the network decides them."""
+
+
+@dataclass(frozen=True, eq=False)
+class FieldInput:
+    """One decision field of one graph.
+
+    Attributes:
+        name: the field's name in `Decisions`.
+        mask: bool [N, V]; True = allowed.
+        default: int64 [N]; XLA's own value.
+        values: float32 [V, len(VALUE_FEATURES)]; what each value means.
+        roots_only: the field counts only where `fuse` is 0.
+    """
+
+    name: str
+    mask: NDArray[np.bool_]
+    default: NDArray[np.int64]
+    values: NDArray[np.float32]
+    roots_only: bool
+
+    @property
+    def free(self) -> NDArray[np.bool_]:
+        """bool [N]; True where at least two values are allowed."""
+        return np.asarray(self.mask.sum(axis=1) > 1)
+
+
+def field_inputs(graph: Graph) -> tuple[FieldInput, ...]:
+    """All fields of a graph, in decoding order."""
+    out = []
+    for name in DECODED:
+        mask = getattr(graph.masks, name)
+        values = unit_values(graph.units) if name == "unit" else plain_values(name, mask.shape[1])
+        default = getattr(graph.default, name).astype(np.int64)
+        out.append(FieldInput(name, mask, default, values, name in _ROOTS_ONLY))
+    return tuple(out)
+
+
+def plain_values(name: str, count: int) -> NDArray[np.float32]:
+    """Descriptions of the values of a bit or a short enumeration, float32 [V, features].
+
+    Raises:
+        PolicyError: more values than have a column.
+    """
+    if count > MAX_PLAIN_VALUES:
+        raise PolicyError(
+            what=f"decision field {name} has {count} values; at most {MAX_PLAIN_VALUES} can be told apart",
+            where="policy features",
+            fix="describe its values by features, as those of `unit` are",
+        )
+    return np.eye(count, len(VALUE_FEATURES), dtype=np.float32)
+
+
+def unit_values(units: tuple[Unit, ...]) -> NDArray[np.float32]:
+    """Descriptions of execution units, float32 [U, features]."""
+    out = np.zeros((len(units), len(VALUE_FEATURES)), np.float32)
+    cores = max(unit.threads for unit in units)
+    for row, unit in zip(out, units, strict=True):
+        row[MAX_PLAIN_VALUES + _KINDS.index(unit.kind)] = 1.0
+        row[-3:] = math.log2(unit.threads) / 4.0, unit.threads / cores, float(unit.threads > 1)
+    return out
