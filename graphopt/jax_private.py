@@ -21,6 +21,7 @@ _CACHE_KEY = "jax._src.cache_key"
 _XLA_BRIDGE = "jax._src.xla_bridge"
 _HLO = "jaxlib._hlo"
 _COMPILER = "jax._src.compiler"
+_CORE = "jax._src.core"
 
 PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (_CACHE_KEY, "custom_hook"),
@@ -29,6 +30,7 @@ PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (_HLO, "HloPrintOptions"),
     (_HLO, "hlo_module_from_text"),
     (_COMPILER, "compile_or_get_cached"),
+    (_CORE, "trace_state_clean"),
 )
 """The private names in use, as (module, attribute)."""
 
@@ -236,6 +238,12 @@ def backends_initialized() -> bool:
         return False
     ask = find_private(_XLA_BRIDGE, "backends_are_initialized")
     return True if ask is None else bool(ask())
+
+
+def is_tracing() -> bool:
+    """Return whether this thread is inside a jax transformation; True when the name has moved."""
+    clean = find_private(_CORE, "trace_state_clean")
+    return True if clean is None else not clean()
 
 
 def persistent_cache_enabled() -> bool:

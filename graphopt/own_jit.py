@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import jax
 
-from graphopt.errors import GraphOptError
+from graphopt import jax_private
 from graphopt.learn.tune.subject import lowered_digest
 from graphopt.store import Store
 from graphopt.store.winners import get_options
@@ -16,32 +17,41 @@ from graphopt.store.winners import get_options
 MAX_SIGNATURES: Final = 1024
 """Signatures remembered per function."""
 
+Row = tuple[tuple[str, str], ...]
+"""Compile options, sorted."""
+
 
 def jit(
-    fn: Callable[..., Any], *, store: Store | None = None, **options: Any
+    fn: Callable[..., Any] | None = None,
+    *,
+    store: Store | str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> Callable[..., Any]:
     """Like ``jax.jit``; each new signature is compiled with its tuned compile options, if it has any.
 
-    Decisions come from `graphopt.install`, as for plain ``jax.jit``. Nested in another jitted function
-    it is plain ``jax.jit``: options belong to whole modules.
+    Decisions come from `graphopt.install`, as for plain ``jax.jit``. Inside another jitted function, or
+    under ``jax.vmap`` and ``jax.grad``, it is plain ``jax.jit``: options belong to whole modules.
 
     Args:
-        fn: a jittable function.
-        store: where options were stored; the user's store by default.
-        **options: of ``jax.jit``.
+        fn: a jittable function; None returns a decorator, as ``jax.jit`` does.
+        store: store or path of it where options were stored; the user's store by default.
+        **options: of ``jax.jit``. Compile options among them win over stored ones.
     """
+    if fn is None:
+        return functools.partial(jit, store=store, **options)
     jitted = jax.jit(fn, **options)
-    place = store or Store()
-    tuned: dict[tuple[tuple[str, str], ...], Callable[..., Any]] = {}
+    place = Store.of(store)
+    own_options = options.pop("compiler_options", None) or {}
+    tuned: dict[Row, Callable[..., Any]] = {(): jitted}
     known: dict[Any, Callable[..., Any]] = {}
+    signature = _Signature(jitted, options)
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        if jax_private.is_tracing():
             return jitted(*args, **kwargs)
         try:
-            key = (tree, tuple(_type(leaf) for leaf in leaves))
+            key = signature(args, kwargs)
             found = known.get(key)
         except TypeError:  # an argument that cannot be hashed; jax.jit says what it thinks of it
             return jitted(*args, **kwargs)
@@ -49,26 +59,51 @@ def jit(
             chosen = _options(place, jitted, args, kwargs)
             row = tuple(sorted(chosen.items()))
             if row not in tuned:
-                tuned[row] = jax.jit(fn, compiler_options=chosen, **options) if row else jitted
+                tuned[row] = jax.jit(fn, compiler_options={**chosen, **own_options}, **options)
             if len(known) >= MAX_SIGNATURES:
                 known.clear()
             found = known[key] = tuned[row]
         return found(*args, **kwargs)
 
+    # Ahead-of-time compiles, and tuning, go through the plain function.
+    call.__dict__.update(jitted=jitted, lower=jitted.lower)
     return call
 
 
+class _Signature:
+    """What makes jax compile a function anew, as a key."""
+
+    def __init__(self, jitted: Any, options: dict[str, Any]) -> None:
+        names = options.get("static_argnames") or ()
+        self.jitted = jitted
+        self.names = frozenset([names] if isinstance(names, str) else names)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Key of a call; hashing it may raise TypeError."""
+        static = jax_private.static_positions(self.jitted, len(args))
+        fixed = [(i, type(args[i]), args[i]) for i in static if i < len(args)]
+        fixed_names = [(n, type(kwargs[n]), kwargs[n]) for n in sorted(self.names & set(kwargs))]
+        leaves, tree = jax.tree.flatten(
+            (
+                [a for i, a in enumerate(args) if i not in static],
+                {n: v for n, v in kwargs.items() if n not in self.names},
+            )
+        )
+        return tree, tuple(map(_type, leaves)), tuple(fixed), tuple(fixed_names)
+
+
 def _type(leaf: Any) -> Any:
-    """What makes jax compile anew."""
+    """Shape and type of a dynamic argument; Python numbers of one type share their code."""
     if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return (leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False))
-    return (type(leaf), leaf)
+    return type(leaf)
 
 
 def _options(store: Store, jitted: Any, args: Any, kwargs: Any) -> dict[str, str]:
-    if not store.exists():
-        return {}
+    """Stored options; none if anything at all fails, for they must not stop the user's program."""
     try:
+        if not store.exists():
+            return {}
         return get_options(store, lowered_digest(jitted.lower(*args, **kwargs)))
-    except GraphOptError:  # an unreadable store must not stop the user's program
+    except Exception:
         return {}

@@ -123,7 +123,7 @@ def install(
             )
         winners = None
         if store is not False:
-            winners = StoredWinners(store if isinstance(store, Store) else Store(store))
+            winners = StoredWinners(Store.of(store))
         subscription = xla_hook.subscribe(_handle)
         isolated = jax_private.set_cache_key_hook(
             lambda: "-".join((*_cache_key(found, winners), str(max_instructions)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -21,6 +22,13 @@ from graphopt.version import VERSION
 
 START_S: Final = 300.0
 """Time that a worker gets beyond the budget: imports, compiles, the last measurements."""
+
+
+COLUMNS: Final = (
+    "name", "family", "nodes", "default_s", "policy_s", "tuned_s", "speedup_policy",
+    "speedup_tuned", "evaluations", "max_rel_err", "status",
+)  # fmt: skip
+"""What every row of a report has; None where it was not measured."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +100,8 @@ def run_evaluation(
         if name in rows:
             tell(name, rows[name])
             continue
-        row = _evaluate_one(plan, name, tell)
-        row.setdefault("family", programs[name].family)
+        row = {**dict.fromkeys(COLUMNS), "family": programs[name].family}
+        row.update(_evaluate_one(plan, name, tell))
         rows[name] = row
         _write(path, make_report(plan, [rows[n] for n in programs if n in rows]))
         tell(name, row)
@@ -107,7 +115,7 @@ def _evaluate_one(
         with Child(["-m", "graphopt.evaluate.evaluation_worker"], f"worker for {name}") as child:
             line = child.ask(json.dumps(plan.request(name)), START_S)
             while True:
-                answer = json.loads(line)
+                answer = _parse(child, line)
                 if "row" in answer:
                     return dict(answer["row"])
                 tell(f"{name}: {answer['progress']}", None)
@@ -115,6 +123,16 @@ def _evaluate_one(
     except ChildFailure as failure:
         last = failure.detail.strip().splitlines()[-1:] or [""]
         return {"name": name, "status": f"{failure.kind}: {failure.what} {last[0]}".strip()}
+
+
+def _parse(child: Child, line: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+        if isinstance(answer["row"] if "row" in answer else answer["progress"], dict | str):
+            return dict(answer)
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise child.garbage(f"answered {line[:80]!r}")
 
 
 def _settings(plan: Plan) -> dict[str, Any]:
@@ -170,7 +188,16 @@ def _geomean(rows: Sequence[dict[str, Any]], column: str) -> float | None:
     return geometric_mean(values) if values else None
 
 
+def _finite(value: Any) -> Any:
+    """JSON has no infinity, the relative difference of integers that differ: None stands for it."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _write(path: Path, report: dict[str, Any]) -> None:
     part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(report, indent=1))
+    part.write_text(json.dumps(_finite(report), indent=1, allow_nan=False))
     part.replace(path)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Final
 
 from graphopt.errors import GraphOptError
 from graphopt.measure import orphans
@@ -29,11 +29,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+MAX_LINE: Final = 64 << 20
+"""A longer answer is none."""
+
+
 class ChildFailure(GraphOptError):
     """Raised when a child died or did not answer in time.
 
     Attributes:
-        kind: ``abort`` (killed by a signal of its own making), ``hang`` or ``exit``.
+        kind: ``abort`` (killed by a signal of its own making), ``hang``, ``exit``, or ``garbage`` (what
+            it wrote is no line of text).
         detail: last lines of its standard error.
     """
 
@@ -62,7 +67,7 @@ class Child:
             start_new_session=True,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def ask(self, request: str, timeout_s: float) -> str:
         """Sends one line and waits for one line.
@@ -70,14 +75,27 @@ class Child:
         Raises:
             ChildFailure: the child died or was too slow; it is gone then.
         """
-        assert self._process.stdin is not None
         deadline = time.monotonic() + timeout_s
+        if self._buffer:
+            raise self.garbage(f"wrote {bytes(self._buffer[:80])!r} without being asked")
         try:
-            self._process.stdin.write(request.encode() + b"\n")
-            self._process.stdin.flush()
+            self._write(request.encode() + b"\n", deadline, timeout_s)
         except BrokenPipeError:
             raise self._died(deadline) from None
         return self._read_line(deadline, timeout_s)
+
+    def _write(self, data: bytes, deadline: float, timeout_s: float) -> None:
+        """Writes all of `data`; a child that does not read must not hold us longer than agreed."""
+        assert self._process.stdin is not None
+        pipe = self._process.stdin.fileno()
+        os.set_blocking(pipe, False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_WRITE)
+            while data:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise self._too_slow(f"read no request within {timeout_s:g} s")
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(pipe, data[: 1 << 16]) :]
 
     def greeting(self, timeout_s: float) -> str:
         """Waits for the line that a child writes before the first request.
@@ -92,41 +110,46 @@ class Child:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
+                # A child that writes without end is always ready to be read: the clock decides.
+                left = deadline - time.monotonic()
+                if not selector.select(max(0.0, left)) or left < 0:
                     raise self._too_slow(f"no answer within {timeout_s:g} s")
                 data = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not data:
                     raise self._died(deadline)
                 self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode()
+                if len(self._buffer) > MAX_LINE:
+                    raise self.garbage(f"a line of more than {MAX_LINE >> 20} MiB")
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer = bytearray(rest)
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            raise self.garbage(f"wrote {line[:80]!r}") from None
 
     def _too_slow(self, what: str) -> ChildFailure:
+        return self._failure(what, "Raise the timeout if the program is just slow.", "hang")
+
+    def garbage(self, what: str) -> ChildFailure:
+        """Ends a child that does not keep to the protocol; returns what to raise."""
+        return self._failure(what, "Nothing but answers may go to its output.", "garbage")
+
+    def _failure(self, what: str, fix: str, kind: str) -> ChildFailure:
         detail = self._tail()
         self.close()
-        return ChildFailure(
-            what=what,
-            where=self.name,
-            fix="Raise the timeout if the program is just slow.",
-            kind="hang",
-            detail=detail,
-        )
+        return ChildFailure(what=what, where=self.name, fix=fix, kind=kind, detail=detail)
 
     def _died(self, deadline: float) -> ChildFailure:
         try:
             status = self._process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return self._too_slow("closed its output and went on")
-        detail = self._tail()
-        self.close()
         killed = status < 0
         reason = _signal_name(-status) if killed else f"exit status {status}"
-        return ChildFailure(
-            what=f"the child process died: {reason}",
-            where=self.name,
-            fix="See the detail for its last words.",
-            kind="abort" if killed else "exit",
-            detail=detail,
+        return self._failure(
+            f"the child process died: {reason}",
+            "See the detail for its last words.",
+            "abort" if killed else "exit",
         )
 
     def _tail(self) -> str:

@@ -23,7 +23,10 @@ from graphopt.store.winners import put_evaluation, put_quarantine, quarantined
 START_TIMEOUT_S: Final = 300.0
 """Longest start of a worker: imports, XLA's own compile, one run."""
 
-_LASTING: Final = frozenset({"abort", "hang", "exit", "wrong result", "memory"})
+RUNS: Final = 40
+"""More runs of a slow program than one measurement makes."""
+
+_LASTING: Final = frozenset({"abort", "hang", "exit", "garbage", "wrong result", "memory"})
 """Failures that quarantine a decision vector."""
 
 
@@ -72,6 +75,13 @@ class Runner:
 
     Every result goes to the store at once. Decisions that killed or hung a worker, or gave a wrong result,
     are quarantined there and refused without another try.
+
+    Attributes:
+        graph: of the module.
+        store: where results go; None keeps none.
+        timeout_s: time limit of a request.
+        requests: requests that went to a worker.
+        restarts: workers that died.
     """
 
     def __init__(
@@ -90,7 +100,8 @@ class Runner:
             data: the default module, as the hook received it.
             inputs: one array per parameter; None for made-up ones.
             store: where results go; None keeps none.
-            timeout_s: a variant that takes longer to compile, run and time hangs.
+            timeout_s: a variant that takes longer to compile, run and time hangs; `RUNS` runs of the
+                default come on top.
             memory_gb: address space of the worker.
             worker: command line of the worker, for tests of failures.
         """
@@ -98,6 +109,8 @@ class Runner:
         self.store = store
         self.timeout_s = timeout_s
         self.restarts = 0
+        self.requests = 0
+        self._run_s = 0.0
         self._folder = tempfile.TemporaryDirectory(prefix="graphopt-measure-")
         module = Path(self._folder.name, "module.pb")
         module.write_bytes(data)
@@ -121,7 +134,7 @@ class Runner:
             return
         child = Child(self._arguments, f"worker for {self.graph.name}")
         try:
-            answer = json.loads(child.greeting(START_TIMEOUT_S))
+            answer = _parse(child, child.greeting(START_TIMEOUT_S))
         except ChildFailure as failure:
             raise _cannot(self.graph.name, f"{failure.what}: {failure.detail[-300:]}") from failure
         except BaseException:
@@ -129,7 +142,8 @@ class Runner:
             raise
         if answer["status"] != "ok":
             child.close()
-            raise _cannot(self.graph.name, answer["detail"])
+            raise _cannot(self.graph.name, str(answer.get("detail", answer["status"])))
+        self._run_s = float(answer.get("run_s", 0.0))
         self._child = child
 
     def measure(
@@ -182,11 +196,14 @@ class Runner:
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self.start()
-        assert self._child is not None
+        child = self._child
+        assert child is not None
+        self.requests += 1
+        timeout_s = self.timeout_s + RUNS * self._run_s
         try:
-            answer: dict[str, Any] = json.loads(
-                self._child.ask(json.dumps(request), self.timeout_s)
-            )
+            answer = _parse(child, child.ask(json.dumps(request), timeout_s))
+            if answer["status"] == "ok" and not _FITS[request["op"]](answer):
+                raise child.garbage(f"answered {str(answer)[:200]} to {request['op']}")
             return answer
         except ChildFailure as failure:
             self._child = None
@@ -234,10 +251,48 @@ class Runner:
         self.close()
 
 
+def _parse(child: Child, line: str) -> dict[str, Any]:
+    """A line of answer; anything but an object with a status ends the child."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("status"), str):
+        raise child.garbage(f"answered {line[:200]!r}")
+    return answer
+
+
+_TIMES: Final = ("ratio", "low", "high", "baseline_s", "candidate_s")
+_NUMBERS: Final = (
+    *_TIMES,
+    "pairs",
+    "compile_s",
+    "default_compile_s",
+    "error",
+    "clusters",
+    "regions",
+)
+
+
+def _fits_measure(answer: dict[str, Any]) -> bool:
+    if not all(type(answer.get(name)) in (int, float) for name in _NUMBERS):
+        return False
+    return all(0.0 < answer[name] < float("inf") for name in _TIMES)
+
+
+def _fits_profile(answer: dict[str, Any]) -> bool:
+    kernels = answer.get("kernels")
+    return isinstance(kernels, list) and all(isinstance(k, list) and len(k) == 5 for k in kernels)
+
+
+_FITS: Final = {"measure": _fits_measure, "profile": _fits_profile}
+"""Operation -> whether a successful answer has everything it should."""
+
+
 def _measurement(answer: dict[str, Any]) -> Measurement:
     if answer["status"] != "ok":
-        return Measurement(answer["status"], answer.get("detail", ""))
-    values = {k: v for k, v in answer.items() if k not in ("baseline_s", "candidate_s")}
+        return Measurement(answer["status"], str(answer.get("detail", "")))
+    values = {k: answer[k] for k in _NUMBERS if k not in ("baseline_s", "candidate_s")}
     return Measurement(**values, rival_s=answer["baseline_s"], seconds=answer["candidate_s"])
 
 

@@ -55,6 +55,7 @@ def main(arguments: list[str]) -> int:
         greeting: dict[str, Any] = {
             "status": "ok",
             "compile_s": session.default.compile_s,
+            "run_s": session.run_s,
             "fingerprint": session.graph.fingerprint,
         }
     except Exception as error:

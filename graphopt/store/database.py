@@ -55,6 +55,11 @@ class Store:
         self._local = threading.local()
         self._environment: int | None = None
 
+    @classmethod
+    def of(cls, place: Store | str | os.PathLike[str] | None) -> Store:
+        """The store itself, the one at a path, or the user's."""
+        return place if isinstance(place, Store) else cls(place)
+
     def exists(self) -> bool:
         """True if the file is there."""
         return self.path.is_file()
@@ -94,14 +99,17 @@ class Store:
         """
         connection = self.connection
         try:
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                # An interrupt may come before or after any of the three; SQLite rolls back some
+                # errors by itself.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise _error(self.path, f"cannot be written: {error}") from error
 
     def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -112,7 +120,7 @@ class Store:
         """
         try:
             return self.connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
             raise _error(self.path, f"cannot be read: {error}") from error
 
     def environment_id(self) -> int:
@@ -146,10 +154,10 @@ class Store:
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA foreign_keys=ON")
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version == VERSION and _is_ours(connection):
+    if _version(connection) == VERSION and _is_ours(connection):
         connection.execute("PRAGMA synchronous=NORMAL")
         return
+    _check_usable(connection, path)  # before anything of a foreign file is changed
     _retry(lambda: connection.execute("PRAGMA journal_mode=WAL"))
     connection.execute("PRAGMA synchronous=NORMAL")
     connection.execute("BEGIN IMMEDIATE")
@@ -164,13 +172,9 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     """Creates or migrates the tables; another process may have done so meanwhile."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if tables and not _is_ours(connection):
-        raise _error(path, "is another program's SQLite file")
-    if version > VERSION:
-        raise _error(path, f"has version {version}, newer than this graphopt's {VERSION}")
-    if not tables:
+    _check_usable(connection, path)
+    version = _version(connection)
+    if not _has_tables(connection):
         _run(connection, CREATE)
         version = VERSION
     while version < VERSION:
@@ -180,6 +184,22 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         version += 1
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={VERSION}")
+
+
+def _check_usable(connection: sqlite3.Connection, path: Path) -> None:
+    if _has_tables(connection) and not _is_ours(connection):
+        raise _error(path, "is another program's SQLite file")
+    version = _version(connection)
+    if version > VERSION:
+        raise _error(path, f"has version {version}, newer than this graphopt's {VERSION}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:

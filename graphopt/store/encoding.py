@@ -50,7 +50,7 @@ def decode_decisions(graph: Graph, text: str) -> Decisions:
         if data:
             _check_header(graph, data)
             _apply(graph, decisions, data)
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(f"decisions cannot be read: {error}") from error
     graph.masks.check(decisions)
     return decisions
@@ -75,7 +75,10 @@ def _apply(graph: Graph, decisions: Decisions, data: dict[str, Any]) -> None:
             index = int(node)
             if not 0 <= index < len(graph):
                 raise ValueError(f"node {index} of {len(graph)}")
-            values[index] = units[value] if field == "unit" else int(value)
+            number = units[value] if field == "unit" else value
+            if type(number) is not int or not 0 <= number < getattr(graph.masks, field).shape[1]:
+                raise ValueError(f"{field} of node {index} is {str(value)[:40]!r}")
+            values[index] = number
 
 
 def decisions_digest(text: str) -> str:

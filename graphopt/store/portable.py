@@ -18,7 +18,11 @@ MAX_BYTES: Final = 64 << 20
 
 
 def export_winners(store: Store, path: str | os.PathLike[str]) -> int:
-    """Writes all winners of this environment; returns how many. Replaces the file atomically."""
+    """Writes all verified winners of this environment; returns how many. Replaces the file atomically.
+
+    Raises:
+        StoreError: the store cannot be read or the file cannot be written.
+    """
     machine, jaxlib, options = environment()
     winners = [w for w in all_winners(store) if w.verified]
     data = {
@@ -33,6 +37,7 @@ def export_winners(store: Store, path: str | os.PathLike[str]) -> int:
         part.write_text(json.dumps(data, indent=1) + "\n")
         part.replace(target)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise _error(target, f"cannot be written: {error}") from error
     return len(winners)
 
@@ -53,13 +58,9 @@ def import_winners(store: Store, path: str | os.PathLike[str]) -> int:
     found = data.get("environment")
     ours = {"machine": machine, "jaxlib": jaxlib, "options": options}
     if not isinstance(found, dict) or found.get("jaxlib") != jaxlib:
-        raise _error(source, f"was made for {found}, this is {ours}")
-    names = {f.name for f in fields(Winner)}
+        raise _error(source, f"was made for {str(found)[:200]}, this is {ours}")
     taken = 0
-    for entry in _entries(source, data):
-        if not isinstance(entry, dict) or set(entry) != names:
-            raise _error(source, "holds a winner with missing or unknown fields")
-        winner = replace(Winner(**entry), verified=False, origin="imported")
+    for winner in [_winner(source, entry) for entry in _entries(source, data)]:
         known = get_winner(store, winner.fingerprint)
         if known is None or known.origin == "imported":
             put_winner(store, winner)
@@ -86,6 +87,12 @@ def _entries(source: Path, data: dict[str, Any]) -> list[Any]:
     if not isinstance(entries, list):
         raise _error(source, "has no list of winners")
     return entries
+
+
+def _winner(source: Path, entry: Any) -> Winner:
+    if not isinstance(entry, dict) or set(entry) != {f.name for f in fields(Winner)}:
+        raise _error(source, "holds a winner with missing or unknown fields")
+    return replace(Winner(**entry), verified=False, origin="imported")
 
 
 def _error(path: Path, what: str) -> StoreError:

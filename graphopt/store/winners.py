@@ -24,6 +24,10 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
+MAX_COUNT: Final = 1 << 53
+"""No count is larger, and every smaller one is exact as a floating-point number."""
+
+
 @dataclass(frozen=True)
 class Winner:
     """The best known decisions of one module on one machine.
@@ -68,7 +72,11 @@ class Winner:
             value = getattr(self, field.name)
             if not isinstance(value, _KINDS[str(field.type)]):
                 raise _bad(f"{field.name} is {value!r}, not of type {field.type}")
-        numbers = (self.default_s, self.tuned_s, self.speedup, self.low, self.high)
+            if isinstance(value, str) and not _is_text(value):
+                raise _bad(f"{field.name} holds characters that no text has")
+            if isinstance(value, int) and not 0 <= value < MAX_COUNT:
+                raise _bad(f"{field.name} is out of range")
+        numbers = (self.default_s, self.tuned_s, self.speedup, self.low, self.high, self.seen)
         if not all(math.isfinite(x) and x > 0 for x in numbers):
             raise _bad("a time or ratio is not a positive number")
 
@@ -173,10 +181,12 @@ def put_evaluation(
 
 
 def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
-    """(decisions, ratio) of every candidate that worked, best first."""
+    """(decisions, ratio) of every candidate that worked and is not quarantined, best first."""
     rows = store.rows(
-        "SELECT decisions, ratio FROM evaluations WHERE fingerprint=? AND environment=? "
-        "AND status='ok' ORDER BY ratio DESC",
+        "SELECT decisions, ratio FROM evaluations AS e WHERE fingerprint=? AND environment=? "
+        "AND status='ok' AND NOT EXISTS (SELECT 1 FROM quarantine AS q WHERE q.digest=e.digest "
+        "AND q.fingerprint=e.fingerprint AND q.environment=e.environment) "
+        "ORDER BY ratio DESC, digest",
         (fingerprint, _environment(store)),
     )
     return [(str(decisions), float(ratio)) for decisions, ratio in rows]
@@ -210,6 +220,15 @@ def _winner(row: tuple[object, ...]) -> Winner:
     values = dict(zip((f.name for f in fields(Winner)), row, strict=True))
     values["verified"] = bool(values["verified"])
     return Winner(**values)  # type: ignore[arg-type]
+
+
+def _is_text(value: str) -> bool:
+    """False for lone surrogates, which JSON can spell and no file can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bad(what: str) -> StoreError:

@@ -28,12 +28,14 @@ def anneal(scorer: Scorer, budget: Budget, seed: int = 0) -> SearchResult:
     current = [starts[order[i % len(order)]] for i in range(CHAINS)]
     energy = np.log(scores[order[np.arange(CHAINS) % len(order)]])
     total = max(1, ledger.left)
-    while ledger.left:
-        temperature = HOT * (COLD / HOT) ** (1.0 - ledger.left / total)
-        count = min(CHAINS, ledger.left)
+    while left := ledger.left:
+        temperature = HOT * (COLD / HOT) ** (1.0 - left / total)
+        count = min(CHAINS, left)
         tried = [mover.move(current[i])[0] for i in range(count)]
         proposed = np.log(ledger.score(tried))
-        accept = np.log(rng.random(count)) < (energy[:count] - proposed) / temperature
+        with np.errstate(invalid="ignore"):  # two failures: no gain
+            gain = np.where(np.isinf(proposed), -np.inf, energy[:count] - proposed)
+        accept = np.log(rng.random(count)) < gain / temperature
         for i in np.flatnonzero(accept):
             current[i], energy[i] = tried[i], proposed[i]
     return ledger.result()

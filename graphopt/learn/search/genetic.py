@@ -27,11 +27,9 @@ def evolve(scorer: Scorer, budget: Budget, seed: int = 0) -> SearchResult:
         people.append(mover.move(people[int(rng.integers(len(people)))])[0])
     people = people[: budget.evaluations]
     fitness = ledger.score(people)
-    while ledger.left:
+    while left := ledger.left:
         order = np.argsort(fitness, kind="stable")[:ELITE]
-        children = [
-            _child(mover, people, fitness) for _ in range(min(POPULATION - ELITE, ledger.left))
-        ]
+        children = [_child(mover, people, fitness) for _ in range(min(POPULATION - ELITE, left))]
         scores = ledger.score(children)
         people = [*(people[i] for i in order), *children]
         fitness = np.concatenate([fitness[order], scores])

@@ -19,6 +19,6 @@ def improve(scorer: Scorer, budget: Budget, seed: int = 0) -> SearchResult:
     ledger = Ledger(scorer, budget)
     mover = Mover(scorer.graph, np.random.default_rng(seed))
     ledger.score([start.decisions for start in portfolio(scorer.graph)])
-    while ledger.left:
-        ledger.score([mover.move(ledger.best)[0] for _ in range(min(BATCH, ledger.left))])
+    while left := ledger.left:
+        ledger.score([mover.move(ledger.best)[0] for _ in range(min(BATCH, left))])
     return ledger.result()

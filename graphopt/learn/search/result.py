@@ -90,8 +90,12 @@ class Ledger:
         return max(0, self.budget.evaluations - self.evaluations)
 
     def score(self, vectors: list[Decisions]) -> NDArray[np.float64]:
-        """float64 [B]; seconds, infinite where a vector failed. Cuts the list at the budget."""
-        vectors = vectors[: max(1, self.left)]
+        """float64 [B]; seconds, infinite where a vector failed.
+
+        Cuts the list at the number of evaluations, not at the time: callers count on the scores of
+        what they had room for when they looked.
+        """
+        vectors = vectors[: max(1, self.budget.evaluations - self.evaluations)]
         scores = self.scorer.score(DecisionBatch.stack(vectors))
         seconds = np.where(np.isnan(scores.seconds), np.inf, scores.seconds)
         self.evaluations += len(vectors)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-import jax
-
-from graphopt.errors import GraphOptError, WorkloadError
+from graphopt.errors import DecisionError, GraphOptError, MeasureError, WorkloadError
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune.confirm import confirm
 from graphopt.learn.tune.options import tune_options
@@ -21,7 +22,7 @@ from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Comparison
 from graphopt.measure.runner import Runner
 from graphopt.store import Store, Winner, decode_decisions
-from graphopt.store.winners import KEPT, get_winner, put_winner
+from graphopt.store.winners import KEPT, get_winner, put_quarantine, put_winner
 
 MIN_NODES: Final = 4
 """Smaller modules hold nothing to decide."""
@@ -34,7 +35,7 @@ def tune(
     fn: Callable[..., Any],
     *args: Any,
     budget_s: float = 60.0,
-    store: Store | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     seed: int = 0,
     evaluations: int | None = None,
     static_argnums: Sequence[int] = (),
@@ -51,7 +52,7 @@ def tune(
         fn: a jittable or jitted function.
         *args: its concrete arguments.
         budget_s: seconds to spend, compiles included; it ends earlier when no gain is expected.
-        store: where winners live; the user's store by default.
+        store: store or path of it, where winners live; the user's store by default.
         seed: of the search.
         evaluations: most candidates per module; no limit by default.
         static_argnums: positions of static arguments of a function that is not jitted.
@@ -62,7 +63,7 @@ def tune(
         WorkloadError: the function cannot be compiled with these arguments.
         ConfigError, StoreError: a setting or the store cannot be used.
     """
-    store = store or Store()
+    store = Store.of(store)
     begin = time.perf_counter()
     end = begin + budget_s
     subject = make_subject(fn, args, static_argnums=static_argnums, name=name)
@@ -78,7 +79,11 @@ def tune(
     for number, (data, inputs) in enumerate(subject.modules):
         left = search_end - time.perf_counter()
         share = left * sizes[number] / max(1, sum(sizes[number:]))
-        results.append(_search_module(data, inputs, store, seed, share, evaluations, tell))
+        found, interrupted = _search_module(data, inputs, store, seed, share, evaluations, tell)
+        results.append(found)
+        if interrupted:
+            end = time.perf_counter()
+            break
     tell("confirm", "measuring the winner against XLA's default on the real inputs")
     return _finish(subject, results, store, begin, end, tell)
 
@@ -115,21 +120,21 @@ def _search_module(
     share_s: float,
     evaluations: int | None,
     tell: Callable[..., None],
-) -> ModuleResult:
+) -> tuple[ModuleResult, bool]:
+    """The best decisions of one module, and whether the search was interrupted."""
     try:
         graph = build_graph(data, allow_donation=True)
     except GraphOptError as error:
-        return ModuleResult("module", "", 0, note=f"left alone: {error.what}")
+        return ModuleResult("module", "", 0, note=f"left alone: {error.what}"), False
+    alone = partial(ModuleResult, graph.name, graph.fingerprint, len(graph))
     if len(graph) < MIN_NODES:
-        return ModuleResult(graph.name, graph.fingerprint, len(graph), note="too small to matter")
+        return alone(note="too small to matter"), False
     stop = time.perf_counter() + share_s
+    interrupted = False
     with Runner(data, inputs, store, timeout_s=max(20.0, share_s)) as runner:
-        try:
-            runner.start()
-        except GraphOptError as error:
-            return ModuleResult(graph.name, graph.fingerprint, len(graph), note=error.what)
         search = ModuleSearch(runner, store, seed, BankRanker(runner, store))
         try:
+            runner.start()
             for tried in search.steps():
                 best = search.best.ratio
                 tell("search", tried, search.evaluations, best)
@@ -137,9 +142,35 @@ def _search_module(
                     evaluations is not None and search.evaluations >= evaluations
                 ):
                     break
+        except MeasureError as error:
+            if not search.evaluations:
+                return alone(note=f"left alone: {error.what}"), False
+            tell("search", f"ended: {error.what}", search.evaluations, search.best.ratio)
+            return search.result(search.best), False
         except KeyboardInterrupt:
-            tell("search", "interrupted; the best so far is confirmed", search.evaluations)
-        return search.result(_duel(runner, search))
+            interrupted = True
+            message = "interrupted; the best so far is confirmed"
+            tell("search", message, search.evaluations, search.best.ratio)
+        return search.result(_choose(runner, search, store)), interrupted
+
+
+def _choose(runner: Runner, search: ModuleSearch, store: Store) -> Known:
+    """The winner of a search.
+
+    Where the store answered every question there is no new evidence: what won before wins again, so that
+    a run can be repeated.
+    """
+    known = get_winner(store, search.graph.fingerprint) if not runner.requests else None
+    if known is not None and known.origin == "tuned here":
+        if not known.changes:
+            return Known(search.graph.default, 1.0, "default")
+        with contextlib.suppress(DecisionError):
+            decisions = decode_decisions(search.graph, known.decisions)
+            return Known(decisions, known.speedup, "stored winner")
+    try:
+        return _duel(runner, search)
+    except MeasureError:  # the worker cannot be started again
+        return search.best
 
 
 def _duel(runner: Runner, search: ModuleSearch) -> Known:
@@ -185,6 +216,9 @@ def _finish(
     outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
     adopted = changed and outcome.equal and outcome.times.low > 1.0
     for module in results:
+        if not outcome.equal and module.decisions != KEPT:
+            reason = "wrong result on the real arguments"
+            put_quarantine(store, module.fingerprint, module.decisions, reason)
         if module.fingerprint and (adopted or module.note == ""):
             put_winner(store, _winner(subject.name, module, outcome.times, adopted))
     if not adopted:
@@ -235,7 +269,7 @@ def replay(
     fn: Callable[..., Any],
     *args: Any,
     budget_s: float = 10.0,
-    store: Store | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     static_argnums: Sequence[int] = (),
     name: str | None = None,
 ) -> TuneResult:
@@ -244,12 +278,15 @@ def replay(
     Raises:
         WorkloadError: the function cannot be compiled, or the store has no winner for it.
     """
-    store = store or Store()
+    store = Store.of(store)
     begin = time.perf_counter()
     subject = make_subject(fn, args, static_argnums=static_argnums, name=name)
     results = []
     for data, _ in subject.modules:
-        graph = build_graph(data, allow_donation=True)
+        try:
+            graph = build_graph(data, allow_donation=True)
+        except GraphOptError:  # left alone when it was tuned, too
+            continue
         found = get_winner(store, graph.fingerprint)
         if found is not None:
             results.append(
@@ -268,7 +305,6 @@ def replay(
         )
     changed = any(m.decisions != KEPT for m in results)
     outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
-    jax.block_until_ready(())  # type: ignore[no-untyped-call]
     return TuneResult(
         subject.name,
         tuple(results),

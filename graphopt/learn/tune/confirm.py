@@ -103,11 +103,8 @@ def _yardstick(subject: Subject, default: Runs) -> Yardstick:
 
 
 def _like(value: np.ndarray[Any, Any], leaf: Any) -> Any:
-    """A perturbed value as the argument it replaces; random keys are not perturbed."""
-    dtype = getattr(leaf, "dtype", None)
-    if dtype is not None and value.dtype != dtype:
-        return leaf
-    return jax.device_put(value) if dtype is not None else leaf
+    """A perturbed value as the argument it replaces: jax tells Python numbers from arrays."""
+    return jax.device_put(value) if hasattr(leaf, "dtype") else type(leaf)(value.item())
 
 
 def _host(tree: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
 from graphopt.learn.search.moves import Mover, cross
@@ -116,7 +118,8 @@ class ModuleSearch:
     def _starts(self) -> Iterator[tuple[str, Decisions]]:
         known = get_winner(self.store, self.graph.fingerprint) if self.store is not None else None
         if known is not None and known.changes:
-            yield "stored winner", decode_decisions(self.graph, known.decisions)
+            with contextlib.suppress(DecisionError):  # stored by a version with other rules
+                yield "stored winner", decode_decisions(self.graph, known.decisions)
         yield from self.extra
         for start in portfolio(self.graph):
             yield start.name, start.decisions

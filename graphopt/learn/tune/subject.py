@@ -38,15 +38,17 @@ def make_subject(
         WorkloadError: the function cannot be traced or compiled with these arguments.
     """
     label = str(name or getattr(fn, "__name__", type(fn).__name__))
-    statics = jax_private.static_positions(fn, len(args)) if hasattr(fn, "lower") else None
-    dynamic = tuple(a for i, a in enumerate(args) if i not in set(statics or static_argnums))
-    if not hasattr(fn, "lower") and not static_argnums and not is_traceable(fn, args):
+    fn = getattr(fn, "jitted", fn)  # what graphopt.jit wraps
+    if hasattr(fn, "lower"):
+        statics = jax_private.static_positions(fn, len(args))
+        lower: Any = lambda: fn.lower(*args)  # noqa: E731 - one of two ways to lower
+    else:
+        statics = tuple(i % len(args) if i < 0 else i for i in static_argnums if args)
+        lower = _lowering(fn, args, statics)
+    dynamic = tuple(a for i, a in enumerate(args) if i not in statics)
+    if not hasattr(fn, "lower") and not statics and not is_traceable(fn, args):
         return make_eager_subject(fn, args, label)
     try:
-        if hasattr(fn, "lower"):
-            lower: Any = lambda: fn.lower(*args)  # noqa: E731 - one of two ways to lower
-        else:
-            lower = _lowering(fn, args, static_argnums)
         lowered = lower()
 
         def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
