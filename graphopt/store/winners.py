@@ -92,10 +92,11 @@ _COLUMNS = ", ".join(f.name for f in fields(Winner))
 def put_winner(store: Store, winner: Winner) -> None:
     """Stores a winner; replaces the one of the same module and environment."""
     marks = ", ".join("?" for _ in fields(Winner))
+    environment = store.environment_id()
     with store.transaction() as connection:
         connection.execute(
             f"INSERT OR REPLACE INTO winners ({_COLUMNS}, environment) VALUES ({marks}, ?)",
-            (*astuple(winner), _environment(store)),
+            (*astuple(winner), environment),
         )
 
 
@@ -103,7 +104,7 @@ def get_winner(store: Store, fingerprint: str) -> Winner | None:
     """The winner of a module in this environment."""
     rows = store.rows(
         f"SELECT {_COLUMNS} FROM winners WHERE fingerprint=? AND environment=?",
-        (fingerprint, _environment(store)),
+        (fingerprint, store.environment_id()),
     )
     return _winner(rows[0]) if rows else None
 
@@ -112,37 +113,40 @@ def all_winners(store: Store) -> list[Winner]:
     """Winners of this environment, newest first."""
     rows = store.rows(
         f"SELECT {_COLUMNS} FROM winners WHERE environment=? ORDER BY seen DESC",
-        (_environment(store),),
+        (store.environment_id(),),
     )
     return [_winner(row) for row in rows]
 
 
 def remove_winner(store: Store, fingerprint: str) -> None:
     """Forgets a winner."""
+    environment = store.environment_id()
     with store.transaction() as connection:
         connection.execute(
             "DELETE FROM winners WHERE fingerprint=? AND environment=?",
-            (fingerprint, _environment(store)),
+            (fingerprint, environment),
         )
 
 
 def mark_verified(store: Store, fingerprint: str) -> None:
     """Notes that a winner's results equal the default's on this machine."""
+    environment = store.environment_id()
     with store.transaction() as connection:
         connection.execute(
             "UPDATE winners SET verified=1 WHERE fingerprint=? AND environment=?",
-            (fingerprint, _environment(store)),
+            (fingerprint, environment),
         )
 
 
 def put_quarantine(store: Store, fingerprint: str, decisions: str, reason: str) -> None:
     """Never try these decisions on this module again."""
+    environment = store.environment_id()
     with store.transaction() as connection:
         connection.execute(
             "INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)",
             (
                 fingerprint,
-                _environment(store),
+                environment,
                 decisions_digest(decisions),
                 decisions,
                 reason,
@@ -155,7 +159,7 @@ def quarantined(store: Store, fingerprint: str) -> dict[str, str]:
     """Digest of decisions -> why they are never tried again."""
     rows = store.rows(
         "SELECT digest, reason FROM quarantine WHERE fingerprint=? AND environment=?",
-        (fingerprint, _environment(store)),
+        (fingerprint, store.environment_id()),
     )
     return {str(digest): str(reason) for digest, reason in rows}
 
@@ -164,12 +168,13 @@ def put_evaluation(
     store: Store, fingerprint: str, decisions: str, ratio: float | None, status: str, method: str
 ) -> None:
     """Logs one measured candidate."""
+    environment = store.environment_id()
     with store.transaction() as connection:
         connection.execute(
             "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 fingerprint,
-                _environment(store),
+                environment,
                 decisions_digest(decisions),
                 decisions,
                 ratio,
@@ -187,7 +192,7 @@ def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
         "AND status='ok' AND NOT EXISTS (SELECT 1 FROM quarantine AS q WHERE q.digest=e.digest "
         "AND q.fingerprint=e.fingerprint AND q.environment=e.environment) "
         "ORDER BY ratio DESC, digest",
-        (fingerprint, _environment(store)),
+        (fingerprint, store.environment_id()),
     )
     return [(str(decisions), float(ratio)) for decisions, ratio in rows]
 
@@ -196,10 +201,11 @@ def put_options(
     store: Store, program: str, options: dict[str, str], ratio: tuple[float, float, float]
 ) -> None:
     """Stores the best compile options of a lowered program; `ratio` is speed-up, low, high."""
+    environment = store.environment_id()
     with store.transaction() as connection:
         connection.execute(
             "INSERT OR REPLACE INTO compile_options VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (program, _environment(store), json.dumps(options), *ratio, time.time()),
+            (program, environment, json.dumps(options), *ratio, time.time()),
         )
 
 
@@ -207,13 +213,9 @@ def get_options(store: Store, program: str) -> dict[str, str]:
     """Compile options of a lowered program; empty where none are better than the defaults."""
     rows = store.rows(
         "SELECT options FROM compile_options WHERE program=? AND environment=?",
-        (program, _environment(store)),
+        (program, store.environment_id()),
     )
     return {str(k): str(v) for k, v in json.loads(rows[0][0]).items()} if rows else {}
-
-
-def _environment(store: Store) -> int:
-    return store.environment_id()
 
 
 def _winner(row: tuple[object, ...]) -> Winner:
