@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -71,12 +73,13 @@ def compile_lowered(
     bypassed.
 
     Args:
-        lower: returns a new ``Lowered`` at every call.
+        lower: lowers the program; traced anew at every call, so that no cache of jax has its code.
         args: what the executable will be called with (no static arguments).
         transform: see `Transform`; None keeps XLA's default.
         options: XLA compile options.
     """
-    lowered = lower()
+    with _fresh_trace():
+        lowered = lower()
     modules: list[bytes] = []
     errors: list[Exception] = []
     spent = 0.0
@@ -106,6 +109,24 @@ def compile_lowered(
     if errors:
         raise errors[0]
     return Compiled(executable, args, elapsed, spent, modules)
+
+
+_context_lock = threading.Lock()
+_context: Any = None
+
+
+def _fresh_trace() -> contextlib.AbstractContextManager[Any]:
+    """A context in which jax's caches of traces, lowerings and executables have no entry.
+
+    Without it, lowering a jitted function a second time finds its first executable again, and the
+    transform is never asked.
+    """
+    global _context
+    with _context_lock:
+        if _context is None:
+            _context = jax.make_user_context(default_value=None)  # type: ignore[no-untyped-call]
+    fresh: contextlib.AbstractContextManager[Any] = _context(uuid.uuid4().hex)
+    return fresh
 
 
 def lowered_name(lowered: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+from zipfile import BadZipFile
 
 import jax
 import jax.numpy as jnp
@@ -90,9 +91,9 @@ def load_inputs(path: Path) -> list[Array]:
         MeasureError: the file is damaged.
     """
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
             return [_restore(name, data[name]) for name in sorted(data.files)]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
         raise MeasureError(
             what=f"inputs cannot be read: {error}", where=str(path), fix="Record them again."
         ) from error

@@ -293,11 +293,11 @@ def _measurement(answer: dict[str, Any]) -> Measurement:
     if answer["status"] != "ok":
         return Measurement(answer["status"], str(answer.get("detail", "")))
     values = {k: answer[k] for k in _NUMBERS if k not in ("baseline_s", "candidate_s")}
-    return Measurement(**values, rival_s=answer["baseline_s"], seconds=answer["candidate_s"])
+    return Measurement("ok", rival_s=answer["baseline_s"], seconds=answer["candidate_s"], **values)
 
 
 def _is_memory(failure: ChildFailure) -> bool:
-    words = ("bad_alloc", "Cannot allocate memory", "out of memory", "OOM")
+    words = ("bad_alloc", "Cannot allocate memory", "MemoryError", "out of memory", "OOM")
     return any(word in failure.detail for word in words) or "SIGKILL" in failure.what
 
 

@@ -34,8 +34,10 @@ class Judgement:
     """What the comparison of a candidate's results says.
 
     Attributes:
-        equal: every comparable result is within its limit, and at least one is comparable.
-        relative: largest relative difference over the comparable results.
+        equal: every comparable result is within its limit, and at least one is comparable. Integers that
+            do not depend on rounding must be equal.
+        relative: largest relative difference over the comparable results; of integers, the share of
+            elements that differ.
         comparable: results (of all) that are not chaotic.
         results: number of results.
     """
@@ -70,14 +72,14 @@ class Yardstick:
 
     @property
     def growth(self) -> list[float]:
-        """Per result, largest relative deviation of the default under perturbed inputs."""
+        """Per result, largest deviation of the default under perturbed inputs; see `_deviation`."""
         if self._growth is None:
             rng = np.random.default_rng(self._seed)
             worst = [0.0] * len(self.reference)
             for _ in range(PERTURBATIONS):
                 moved = self._run([_perturb(rng, i) for i in self._inputs])
                 for i, (a, b) in enumerate(zip(self.reference, moved, strict=True)):
-                    worst[i] = max(worst[i], compare_outputs(a, np.asarray(b)).relative)
+                    worst[i] = max(worst[i], _deviation(a, np.asarray(b)))
             self._growth = worst
         return self._growth
 
@@ -96,10 +98,25 @@ class Yardstick:
             if not comparable[i]:
                 equal &= _same_scale(self.reference[i], host[i])
                 continue
-            relative = max(relative, difference.relative)
+            deviation = _deviation(self.reference[i], host[i])
+            relative = max(relative, deviation)
             limit = max(GROWTH_FACTOR * self.growth[i], _tolerance(self.reference[i]))
-            equal &= difference.equal or difference.relative <= limit
+            equal &= difference.equal or deviation <= limit
         return Judgement(equal, relative, sum(comparable), len(plain))
+
+
+def _deviation(reference: Array, result: Array) -> float:
+    """How far two results are apart.
+
+    Floating point: the largest difference relative to the largest magnitude. Integers and booleans: the
+    share of elements that differ, since one that depends on rounding jumps. Infinite where shapes or
+    types differ.
+    """
+    if jnp.issubdtype(reference.dtype, jnp.inexact):
+        return compare_outputs(reference, result).relative
+    if reference.shape != result.shape or reference.dtype != result.dtype:
+        return float("inf")
+    return float(np.mean(reference != result)) if reference.size else 0.0
 
 
 def _tolerance(reference: Array) -> float:
