@@ -81,6 +81,7 @@ class Runner:
         store: where results go; None keeps none.
         timeout_s: time limit of a request.
         requests: requests that went to a worker.
+        measured: candidates that it timed.
         restarts: workers that died.
     """
 
@@ -110,7 +111,11 @@ class Runner:
         self.timeout_s = timeout_s
         self.restarts = 0
         self.requests = 0
+        self.measured = 0
         self._run_s = 0.0
+        self._refused: dict[str, str] = (
+            quarantined(store, self.graph.fingerprint) if store is not None else {}
+        )
         self._folder = tempfile.TemporaryDirectory(prefix="graphopt-measure-")
         module = Path(self._folder.name, "module.pb")
         module.write_bytes(data)
@@ -120,9 +125,6 @@ class Runner:
             save_inputs(path, inputs)
             self._arguments[-2] = str(path)
         self._child: Child | None = None
-        self._refused: dict[str, str] = (
-            quarantined(store, self.graph.fingerprint) if store is not None else {}
-        )
 
     def start(self) -> None:
         """Starts the worker if there is none.
@@ -171,6 +173,7 @@ class Runner:
             }
         )
         result = _measurement(answer)
+        self.measured += result.ok
         if not options:
             self._record(encoded, rival, result, method)
         return result

@@ -160,7 +160,7 @@ def _choose(runner: Runner, search: ModuleSearch, store: Store) -> Known:
     Where the store answered every question there is no new evidence: what won before wins again, so that
     a run can be repeated.
     """
-    known = get_winner(store, search.graph.fingerprint) if not runner.requests else None
+    known = get_winner(store, search.graph.fingerprint) if not runner.measured else None
     if known is not None and known.origin == "tuned here":
         if not known.changes:
             return Known(search.graph.default, 1.0, "default")
