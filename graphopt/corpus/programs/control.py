@@ -226,7 +226,7 @@ def _mountain_car_tiles() -> Built:
 
 
 @CONTROL.program(
-    "lqr_tracking", "Riccati recursion and rollout of a 4-state regulator, 500 steps", loops=True
+    "lqr_tracking", "Riccati recursion and rollout of a 4-state regulator, 2000 steps", loops=True
 )
 def _lqr_tracking() -> Built:
     draws = Draws(8)
@@ -239,7 +239,7 @@ def _lqr_tracking() -> Built:
             value = jnp.eye(4) + a.T @ value @ a - cross.T @ gain
             return value, gain
 
-        _, gains = lax.scan(back, jnp.eye(4), length=500)
+        _, gains = lax.scan(back, jnp.eye(4), length=2000)
 
         def forward(state: Array, gain: Array) -> tuple[Array, Array]:
             state = (a - b @ gain) @ state

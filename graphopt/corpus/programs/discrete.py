@@ -130,7 +130,7 @@ def _rotate(x: Array, by: int) -> Array:
     return (x << by) | (x >> (32 - by))
 
 
-@INTEGER.program("murmur_hash_lanes", "Murmur3 of 16 words in 4096 lanes, u32", loops=True)
+@INTEGER.program("murmur_hash_lanes", "Murmur3 of 16 words in 65536 lanes, u32", loops=True)
 def _murmur_hash_lanes() -> Built:
     def run(words: Array) -> Tree:
         def mix(h: Array, k: Array) -> tuple[Array, None]:
@@ -142,11 +142,11 @@ def _murmur_hash_lanes() -> Built:
         h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
         return h ^ (h >> 16)
 
-    return run, (Draws(6).integers(1 << 32, 16, 4096, dtype=np.uint32),)
+    return run, (Draws(6).integers(1 << 32, 16, 65536, dtype=np.uint32),)
 
 
 @INTEGER.program(
-    "chacha_rounds", "10 ChaCha double rounds over 256 blocks, u32[16,256]", loops=True
+    "chacha_rounds", "10 ChaCha double rounds over 2048 blocks, u32[16,2048]", loops=True
 )
 def _chacha_rounds() -> Built:
     def quarter(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, ...]:
@@ -169,11 +169,13 @@ def _chacha_rounds() -> Built:
         rows = tuple(block.reshape(4, 4, -1))
         return block + jnp.concatenate(lax.fori_loop(0, 10, double, rows))
 
-    return run, (Draws(7).integers(1 << 32, 16, 256, dtype=np.uint32),)
+    return run, (Draws(7).integers(1 << 32, 16, 2048, dtype=np.uint32),)
 
 
 @INTEGER.program(
-    "crc32_table", "CRC-32 of 64 messages of 200 bytes by a table built in the program", loops=True
+    "crc32_table",
+    "CRC-32 of 1024 messages of 200 bytes by a table built in the program",
+    loops=True,
 )
 def _crc32_table() -> Built:
     def run(data: Array) -> Tree:
@@ -188,11 +190,11 @@ def _crc32_table() -> Built:
         start = jnp.full(data.shape[1], 0xFFFFFFFF, jnp.uint32)
         return lax.scan(byte, start, data.astype(jnp.uint32))[0] ^ jnp.uint32(0xFFFFFFFF)
 
-    return run, (Draws(8).integers(256, 200, 64, dtype=np.uint8),)
+    return run, (Draws(8).integers(256, 200, 1024, dtype=np.uint8),)
 
 
 @INTEGER.program(
-    "modular_power", "modular exponentiation by squaring of u32[2048], 16-bit modulus", loops=True
+    "modular_power", "modular exponentiation by squaring of u32[32768], 16-bit modulus", loops=True
 )
 def _modular_power() -> Built:
     def run(base: Array, power: Array) -> Tree:
@@ -206,14 +208,14 @@ def _modular_power() -> Built:
 
     draws = Draws(9)
     return run, (
-        draws.integers(65521, 2048, dtype=np.uint32),
-        draws.integers(1 << 16, 2048, dtype=np.uint32),
+        draws.integers(65521, 32768, dtype=np.uint32),
+        draws.integers(1 << 16, 32768, dtype=np.uint32),
     )
 
 
 @INTEGER.program(
     "xorshift_uniform_sum",
-    "300 rounds of 64 xorshift128 generators, sums of the uniforms",
+    "300 rounds of 1024 xorshift128 generators, sums of the uniforms",
     loops=True,
 )
 def _xorshift_uniform_sum() -> Built:
@@ -227,7 +229,7 @@ def _xorshift_uniform_sum() -> Built:
 
         return lax.scan(step, (state, jnp.zeros(state.shape[1])), length=300)
 
-    return run, (Draws(10).integers(1 << 32, 4, 64, low=1, dtype=np.uint32),)
+    return run, (Draws(10).integers(1 << 32, 4, 1024, low=1, dtype=np.uint32),)
 
 
 @INTEGER.program(
@@ -265,7 +267,7 @@ def _game_of_life() -> Built:
 
 @AUTOMATA.program(
     "rule_tables_packed",
-    "200 steps of four elementary rules on bit-packed u32[4,64] rows",
+    "800 steps of four elementary rules on bit-packed u32[4,64] rows",
     loops=True,
 )
 def _rule_tables_packed() -> Built:
@@ -285,7 +287,7 @@ def _rule_tables_packed() -> Built:
                 out = out | (parts[0] & parts[1] & parts[2] & chosen)
             return out, lax.population_count(out).sum(axis=1)
 
-        return lax.scan(step, rows, length=200)
+        return lax.scan(step, rows, length=800)
 
     return run, (Draws(13).integers(1 << 32, 4, 64, dtype=np.uint32),)
 

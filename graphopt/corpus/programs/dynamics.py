@@ -70,15 +70,15 @@ def _dormand_prince(rate: Rate, y: Array, step: Array) -> tuple[Array, Array]:
 
 @ODE.program(
     "van_der_pol_adaptive",
-    "adaptive Dormand-Prince on the Van der Pol oscillator, while loop",
+    "adaptive Dormand-Prince on 256 Van der Pol oscillators with one step size, while loop",
     loops=True,
     chaotic=True,
 )
 def _van_der_pol_adaptive() -> Built:
-    def rate(y: Array) -> Array:
-        return jnp.stack([y[1], 3.0 * (1.0 - y[0] ** 2) * y[1] - y[0]])
+    def run(y: Array, damping: Array, end: Array) -> Array:
+        def rate(y: Array) -> Array:
+            return jnp.stack([y[1], damping * (1.0 - y[0] ** 2) * y[1] - y[0]])
 
-    def run(y: Array, end: Array) -> Array:
         def going(carry: Tree) -> Tree:
             return carry[1] < end
 
@@ -93,12 +93,16 @@ def _van_der_pol_adaptive() -> Built:
 
         return lax.while_loop(going, step, (y, jnp.float32(0.0), jnp.float32(0.05)))[0]
 
-    return run, (np.array([2.0, 0.0], np.float32), np.float32(300.0))
+    return run, (
+        Draws(18).normal(2, 256),
+        Draws(19).uniform(256, low=0.5, high=4.0),
+        np.float32(12.0),
+    )
 
 
 @ODE.program(
     "lotka_volterra_fit_grad",
-    "gradient of a fit to 600 midpoint steps of predator and prey",
+    "gradient of a fit to 2000 midpoint steps of predator and prey",
     gradient=True,
     loops=True,
 )
@@ -115,7 +119,7 @@ def _lotka_volterra_fit_grad() -> Built:
         return jnp.mean(lax.scan(step, y, data)[1])
 
     args = (np.array([1.1, 0.4, 0.1, 0.4], np.float32), np.full(2, 3.0, np.float32))
-    return jax.value_and_grad(loss, argnums=(0, 1)), (*args, Draws(1).normal(600, 2))
+    return jax.value_and_grad(loss, argnums=(0, 1)), (*args, Draws(1).normal(2000, 2))
 
 
 @ODE.program(
@@ -221,10 +225,10 @@ def _izhikevich_network() -> Built:
         def step(carry: Tree, push: Array) -> tuple[Tree, Array]:
             v, u, trace = carry
             v = v + 0.25 * (0.04 * v**2 + 5.0 * v + 140.0 - u + push + weights @ trace)
-            u = u + 0.25 * 0.02 * (0.2 * v - u)
+            u = u + 0.005 * (0.2 * v - u)
             spike = jax.nn.sigmoid((v - 30.0) / 2.0)
-            v, u = v + spike * (-65.0 - v), u + 8.0 * spike
-            return (jnp.clip(v, -90.0, 60.0), u, 0.95 * trace + spike), jnp.mean(spike)
+            v = jnp.clip(v + spike * (-65.0 - v), -90.0, 60.0)
+            return (v, u + 8.0 * spike, 0.95 * trace + spike), jnp.mean(spike)
 
         start = (jnp.full(64, -65.0), jnp.full(64, -13.0), jnp.zeros(64))
         return lax.scan(step, start, drive)
@@ -331,10 +335,9 @@ def _smoothed_fluid() -> Built:
         def step(carry: Tree, _: None) -> tuple[Tree, Array]:
             place, speed = carry
             density, gap = _density(place)
-            pressure = 2.0 * (density - 1.0)
             distance = jnp.sqrt(jnp.sum(gap**2, axis=-1) + 1e-4)
             slope = jnp.maximum(0.5 - distance, 0.0) ** 2 / distance
-            shared = (pressure[:, None] + pressure[None]) / (2.0 * density[None] + 0.1)
+            shared = (density[:, None] + density[None] - 2.0) / (density[None] + 0.05)
             push = jnp.sum((shared * slope)[..., None] * gap, axis=1)
             drag = jnp.maximum(0.5 - distance, 0.0) @ speed - speed
             speed = speed + 0.002 * (push + 0.1 * drag - jnp.array([0.0, 1.0]))
@@ -356,8 +359,7 @@ def _rope_constraints() -> Built:
     def run(place: Array) -> Array:
         def relax(_: Array, place: Array) -> Array:
             gap = place[1:] - place[:-1]
-            length = jnp.sqrt(jnp.sum(gap**2, axis=-1, keepdims=True) + 1e-9)
-            fix = 0.5 * gap * (1.0 - 0.1 / length)
+            fix = 0.5 * gap * (1.0 - 0.1 * lax.rsqrt(jnp.sum(gap**2, -1, keepdims=True) + 1e-9))
             moved = place.at[1:].add(-fix).at[:-1].add(fix)
             return moved.at[0].set(place[0])
 

@@ -237,7 +237,7 @@ def _ddim_sampling() -> Built:
 
 @DIFFUSION.program(
     "sliced_score_matching",
-    "score matching by Jacobian-vector products, f32[64,12]: gradient",
+    "score matching by Jacobian-vector products, f32[512,12]: gradient",
     gradient=True,
 )
 def _sliced_score_matching() -> Built:
@@ -249,8 +249,8 @@ def _sliced_score_matching() -> Built:
 
     return jax.value_and_grad(loss), (
         draws.layers(12, 48, 48, 12),
-        draws.normal(64, 12),
-        draws.normal(64, 12),
+        draws.normal(512, 12),
+        draws.normal(512, 12),
     )
 
 

@@ -335,7 +335,7 @@ def _lms_echo_canceller() -> Built:
 
 
 @SIGNAL.program(
-    "polyphase_filter_bank", "channelizer: 32 bands by polyphase filters and FFT of f32[8192]"
+    "polyphase_filter_bank", "channelizer: 32 bands by polyphase filters and FFT of f32[65536]"
 )
 def _polyphase_filter_bank() -> Built:
     def run(x: Array, taps: Array) -> Tree:
@@ -350,7 +350,7 @@ def _polyphase_filter_bank() -> Built:
 
     draws = Draws(14)
     return run, (
-        draws.normal(8192) + np.sin(0.3 * np.arange(8192, dtype=np.float32)) * 2.0,
+        draws.normal(65536) + np.sin(0.3 * np.arange(65536, dtype=np.float32)) * 2.0,
         draws.normal(8, 32),
     )
 

@@ -157,7 +157,7 @@ def _sinkhorn_transport_grad() -> Built:
 
 
 @LINEAR_ALGEBRA.program(
-    "matrix_exponential_taylor", "scaling and squaring of f32[16,24,24] with ten Taylor terms"
+    "matrix_exponential_taylor", "scaling and squaring of f32[64,24,24] with ten Taylor terms"
 )
 def _matrix_exponential_taylor() -> Built:
     def run(a: Array) -> Array:
@@ -170,7 +170,7 @@ def _matrix_exponential_taylor() -> Built:
             total = total @ total
         return total
 
-    return run, (Draws(6).normal(16, 24, 24, scale=0.2),)
+    return run, (Draws(6).normal(64, 24, 24, scale=0.2),)
 
 
 def _halved(tree: Tree, dtype: Tree = jnp.bfloat16) -> Tree:
@@ -198,7 +198,7 @@ def _bf16_mlp_master_weights() -> Built:
 
 
 @LOW_PRECISION.program(
-    "bf16_attention_block", "bf16 attention with an f32 softmax, bf16[2,4,64,32]"
+    "bf16_attention_block", "bf16 attention with an f32 softmax, bf16[4,8,128,32]"
 )
 def _bf16_attention_block() -> Built:
     draws = Draws(15)
@@ -209,7 +209,7 @@ def _bf16_attention_block() -> Built:
         weights = jax.nn.softmax(jnp.where(allowed, scores, -1e9)).astype(jnp.bfloat16)
         return jnp.einsum("bhqk,bhkd->bhqd", weights, value)
 
-    parts = [draws.normal(2, 4, 64, 32) for _ in range(3)]
+    parts = [draws.normal(4, 8, 128, 32) for _ in range(3)]
     return lambda *parts: run(*_halved(parts)), tuple(parts)
 
 

@@ -140,7 +140,7 @@ def _annealed_importance() -> Built:
 
 @SAMPLING.program(
     "hierarchical_poisson_grad",
-    "log density and gradient of a Poisson regression with 64 groups, f32[512,6]",
+    "log density and gradient of a Poisson regression with 64 groups, f32[4096,6]",
     gradient=True,
 )
 def _hierarchical_poisson_grad() -> Built:
@@ -156,9 +156,9 @@ def _hierarchical_poisson_grad() -> Built:
 
     params = (draws.normal(64), draws.normal(6, scale=0.2), np.float32(0.1), np.float32(0.5))
     data = (
-        draws.normal(512, 6),
-        draws.integers(64, 512),
-        draws.integers(6, 512).astype(np.float32),
+        draws.normal(4096, 6),
+        draws.integers(64, 4096),
+        draws.integers(6, 4096).astype(np.float32),
     )
     return jax.value_and_grad(log_density), (params, *data)
 

@@ -223,10 +223,10 @@ def _selective_params(draws: Draws) -> Tree:
     }
 
 
-@STATE_SPACE.program("mamba_block", "selective state-space block over f32[256,32]", loops=True)
+@STATE_SPACE.program("mamba_block", "selective state-space block over f32[512,32]", loops=True)
 def _mamba_block() -> Built:
     draws = Draws(7)
-    return _selective, (_selective_params(draws), draws.normal(256, 32))
+    return _selective, (_selective_params(draws), draws.normal(512, 32))
 
 
 @STATE_SPACE.program(

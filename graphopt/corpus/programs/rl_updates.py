@@ -157,7 +157,7 @@ def _value_iteration() -> Built:
 
 
 @RL_UPDATE.program(
-    "v_trace_returns", "V-trace targets and policy-gradient weights, f32[300,64]", loops=True
+    "v_trace_returns", "V-trace targets and policy-gradient weights, f32[600,128]", loops=True
 )
 def _v_trace_returns() -> Built:
     draws = Draws(14)
@@ -173,9 +173,9 @@ def _v_trace_returns() -> Built:
             carry = gap + 0.99 * trace * carry
             return carry, carry
 
-        change = lax.scan(back, jnp.zeros(64), (gaps, trace), reverse=True)[1]
+        change = lax.scan(back, jnp.zeros(128), (gaps, trace), reverse=True)[1]
         goal = values + change
         shifted = jnp.concatenate([goal[1:], values[-1:]])
         return goal, rho * (rewards + 0.99 * shifted - values)
 
-    return targets, tuple(draws.normal(300, 64) for _ in range(4))
+    return targets, tuple(draws.normal(600, 128) for _ in range(4))

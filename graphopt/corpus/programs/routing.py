@@ -186,7 +186,7 @@ def _edges(draws: Draws, nodes: int, edges: int) -> Tree:
 
 @GRAPHS.program(
     "gcn_grad",
-    "two graph convolutions with degree normalisation: gradient, 200 nodes",
+    "two graph convolutions with degree normalisation: gradient, 1000 nodes",
     gradient=True,
 )
 def _gcn_grad() -> Built:
@@ -205,7 +205,7 @@ def _gcn_grad() -> Built:
             x = jax.nn.relu(x) if depth == 0 else x
         return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(x), labels[:, None], axis=1))
 
-    args = (draws.normal(200, 32), *_edges(draws, 200, 800), draws.integers(8, 200))
+    args = (draws.normal(1000, 32), *_edges(draws, 1000, 4000), draws.integers(8, 1000))
     return jax.value_and_grad(loss), (layers, *args)
 
 
