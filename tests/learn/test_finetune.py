@@ -95,7 +95,7 @@ def test_what_the_tuner_found_is_a_label(tmp_path):
         9,
         True,
         "tuned here",
-        0.0,
+        1.0,
     )
     put_winner(store, Winner(*row))
     found = stored_winner(problem)
