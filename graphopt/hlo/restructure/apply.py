@@ -1,0 +1,350 @@
+"""Replacing operations: graph and codes in, a new graph of the restructured module out.
+
+Three modules are written on the way. In the first, every operation that is to be replaced stands alone
+with its operands in memory; all else is as XLA decided. In the second it is replaced, and the new
+operations stand bare. In the third they are grouped into clusters within the masks. The graph of the
+third is an ordinary graph: its default decisions are XLA's own with the replacement in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo.build import build_over
+from graphopt.hlo.clusters import Clustering, form_clusters
+from graphopt.hlo.decisions import FIELDS, Decisions
+from graphopt.hlo.emit import emit
+from graphopt.hlo.emit_base import ModuleWriter
+from graphopt.hlo.graph import Graph
+from graphopt.hlo.items import make_items
+from graphopt.hlo.module import LOCAL_ID, index
+from graphopt.hlo.ops import OpKind
+from graphopt.hlo.regions import make_plan
+from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.sites import Site
+from graphopt.hlo.restructure.table import RESTRUCTURES
+from graphopt.hlo.schema import HloComputationProto, HloModuleProto
+from graphopt.hlo.verify import verify
+from graphopt.machine import UnitKind
+
+KEPT_RESULTS = 4
+"""Restructured graphs remembered per graph."""
+
+_WRITERS = frozenset({"while", "dynamic-update-slice", "scatter"})
+
+
+@dataclass(frozen=True, eq=False)
+class Restructured:
+    """A graph after some operations were replaced.
+
+    Attributes:
+        graph: of the new module; N' nodes.
+        origin: int32 [N']; the old graph's node that a node is, or was written for; -1 for tuples and
+            elements that the rewriter adds.
+        fresh: bool [N']; True for nodes written for a replaced operation.
+        before: the old graph.
+    """
+
+    graph: Graph
+    origin: NDArray[np.int32]
+    fresh: NDArray[np.bool_]
+    before: Graph
+
+    def carry(self, decisions: Decisions) -> Decisions:
+        """The old graph's decisions on the new one.
+
+        Old nodes keep theirs where the new masks allow it; new nodes keep the new default, except
+        that replacements of native operations are native.
+        """
+        out = self.graph.default.copy()
+        masks = self.graph.masks
+        source = np.maximum(self.origin, 0)
+        rows = np.arange(len(self.graph))
+        for field in FIELDS:
+            if field == "restructure":
+                continue
+            wanted = getattr(decisions, field)[source]
+            take = (
+                ~self.fresh & (self.origin >= 0) & getattr(masks, field)[rows, wanted.astype(int)]
+            )
+            getattr(out, field)[take] = wanted[take]
+        native = _native_nodes(self.before, decisions)[source] & self.fresh
+        unit = next(i for i, u in enumerate(self.graph.units) if u.kind is UnitKind.NATIVE)
+        out.unit[native & masks.unit[:, unit]] = unit
+        return out
+
+
+def _native_nodes(graph: Graph, decisions: Decisions) -> NDArray[np.bool_]:
+    """bool [N]; nodes decided native, or fused into one that is."""
+    kinds = np.array([u.kind is UnitKind.NATIVE for u in graph.units], np.bool_)
+    out: NDArray[np.bool_] = kinds[decisions.unit] & ~decisions.fuse
+    for node in range(len(graph) - 1, -1, -1):
+        if decisions.fuse[node]:
+            out[node] = any(out[user] for user in graph.user_lists[node])
+    return out
+
+
+def restructured(graph: Graph, codes: NDArray[np.int8]) -> Graph:
+    """The graph after replacing operations (see `apply_restructures`, which also says what came whence)."""
+    return apply_restructures(graph, codes).graph
+
+
+def apply_restructures(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
+    """Replaces operations.
+
+    Args:
+        graph: as built from an incoming module, or itself a result of this function.
+        codes: int8 [N]; `Decisions.restructure`.
+
+    Raises:
+        DecisionError: a code is outside the graph's masks.
+        VerificationError: the new module breaks a static rule (a defect here, never the caller's).
+    """
+    graph.masks.check(graph.default.with_changes(restructure=codes))
+    key = codes.tobytes()
+    found = graph.restructured.get(key)
+    if found is None:
+        if len(graph.restructured) >= KEPT_RESULTS:
+            graph.restructured.pop(next(iter(graph.restructured)))
+        found = graph.restructured[key] = _apply(graph, codes)
+    return found
+
+
+def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
+    clustering, writer = _emit(graph, _extracting(graph, codes))
+    editor = ModuleEditor(writer.module)
+    proto = _edited(graph, codes, clustering, writer, editor)
+    bare = build_over(index(proto), graph.units)
+    origin, fresh = _origins(bare, writer.origin, editor.fresh)
+    writer = _emit(bare, _grouping(bare, fresh))[1]
+    verify(writer.module, graph.source.module)
+    last = build_over(index(writer.module), graph.units)
+    inner, _ = _origins(last, writer.origin, {})
+    known = inner >= 0
+    return Restructured(
+        graph=last,
+        origin=np.where(known, origin[inner], -1).astype(np.int32),
+        fresh=known & fresh[inner],
+        before=graph,
+    )
+
+
+def _emit(graph: Graph, decisions: Decisions) -> tuple[Clustering, ModuleWriter]:
+    clustering = form_clusters(graph, decisions)
+    plans = [make_plan(graph, clustering, i) for i in make_items(graph, decisions, clustering)]
+    return clustering, emit(graph, clustering, plans)
+
+
+def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
+    """XLA's decisions, but operations to be replaced stand alone with their operands in memory."""
+    decisions = graph.default.copy()
+    kinds = [unit.kind for unit in graph.units]
+    loop, runtime = kinds.index(UnitKind.LOOP), kinds.index(UnitKind.RUNTIME)
+    for node in np.flatnonzero(codes).tolist():
+        for root in _default_roots(graph, node):
+            if kinds[decisions.unit[root]] is UnitKind.LIBRARY:
+                decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
+        if graph.ops[node].fusible:
+            decisions.unit[node] = loop
+        elif kinds[decisions.unit[node]] is UnitKind.LIBRARY:
+            decisions.unit[node] = runtime
+        for value in (node, *graph.operand_lists[node]):
+            if graph.ops[value].name != "constant":
+                decisions.fuse[value] = False
+    return decisions
+
+
+def _default_roots(graph: Graph, node: int) -> list[int]:
+    """Roots of the default clusters that contain a node."""
+    roots, stack, seen = [], [node], {node}
+    while stack:
+        here = stack.pop()
+        if not graph.default.fuse[here]:
+            roots.append(here)
+            continue
+        for user in graph.user_lists[here]:
+            if user not in seen:
+                seen.add(user)
+                stack.append(user)
+    return roots
+
+
+def _edited(
+    graph: Graph,
+    codes: NDArray[np.int8],
+    clustering: Clustering,
+    writer: ModuleWriter,
+    editor: ModuleEditor,
+) -> Any:
+    """The module with every replacement written in the place of its operation."""
+    chosen: dict[int, dict[int, int]] = {}
+    for node in np.flatnonzero(codes).tolist():
+        computation, local = writer.placed[node]
+        chosen.setdefault(computation, {})[local] = node
+    out = HloModuleProto()
+    out.CopyFrom(writer.module)
+    out.ClearField("computations")
+    for computation in writer.module.computations:
+        nodes = chosen.get(computation.id)
+        if nodes is None:
+            out.computations.add().CopyFrom(computation)
+            continue
+        edited = _Edit(graph, codes, clustering, editor, computation).run(nodes)
+        out.computations.extend(editor.written)
+        editor.written.clear()
+        out.computations.add().CopyFrom(edited)
+    _drop_unused(out)
+    return out
+
+
+def _drop_unused(module: Any) -> None:
+    """Removes computations that nothing calls any more: bodies of replaced fusions."""
+    used = {module.entry_computation_id}
+    kept = []
+    for computation in reversed(module.computations):
+        if computation.id in used:
+            kept.append(computation)
+            for instruction in computation.instructions:
+                used.update(instruction.called_computation_ids)
+    kept.reverse()
+    if len(kept) < len(module.computations):
+        copies = [HloComputationProto.FromString(c.SerializeToString()) for c in kept]
+        module.ClearField("computations")
+        module.computations.extend(copies)
+
+
+class _Edit:
+    """Rewrites one computation's instruction list."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        codes: NDArray[np.int8],
+        clustering: Clustering,
+        editor: ModuleEditor,
+        computation: Any,
+    ) -> None:
+        self.graph = graph
+        self.codes = codes
+        self.clustering = clustering
+        self.editor = editor
+        self.computation = computation
+        self.shapes = {i.id & LOCAL_ID: i.shape for i in computation.instructions}
+        self.next_id = max(self.shapes) + 1
+
+    def run(self, nodes: dict[int, int]) -> Any:
+        """The computation with the instructions `nodes` (local id -> node) replaced."""
+        instructions: list[Any] = []
+        for instruction in self.computation.instructions:
+            node = nodes.get(instruction.id & LOCAL_ID)
+            if node is None:
+                instructions.append(instruction)
+            else:
+                instructions += self._replacement(instruction, node)
+        out = HloComputationProto()
+        out.CopyFrom(self.computation)
+        out.ClearField("instructions")
+        out.instructions.extend(instructions)
+        return out
+
+    def _replacement(self, placed: Any, node: int) -> list[Any]:
+        block = Block(self.editor, self.computation.id, node, self.next_id)
+        site = self._site(block, placed, node)
+        result = RESTRUCTURES[int(self.codes[node])].expand(site)
+        self.next_id = block.next_id
+        protos = block.protos
+        last = next((p for p in protos if p.id == result.id), None)
+        if (
+            last is None
+        ):  # the replacement is one of the operands: give it an instruction of its own
+            block.copy(result)
+            self.next_id = block.next_id
+            last = protos[-1]
+        if last.shape.SerializeToString() != placed.shape.SerializeToString():
+            last.shape.CopyFrom(placed.shape)
+        _add_control(protos, last, list(placed.control_predecessor_ids))
+        del self.editor.fresh[self.computation.id, last.id]
+        old, last.id = last.id, placed.id
+        self.editor.fresh[self.computation.id, placed.id & LOCAL_ID] = node
+        for proto in protos:
+            if old in proto.operand_ids:
+                proto.operand_ids[:] = [placed.id if o == old else o for o in proto.operand_ids]
+        if placed.metadata:
+            for proto in protos:
+                proto.metadata = placed.metadata
+        return protos
+
+    def _site(self, block: Block, placed: Any, node: int) -> Site:
+        """The operation, seen through the one-operation fusion that it may stand in."""
+        outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
+        cluster = self.clustering.clusters.get(node)
+        if cluster is None:
+            return Site(block, placed, outer, self.editor.computations)
+        body = self.editor.computations[placed.called_computation_ids[0]]
+        by_id = {i.id: i for i in body.instructions}
+        instruction = by_id[body.root_id]
+        operands = []
+        for local in instruction.operand_ids:
+            inner = by_id[local]
+            if inner.opcode == "parameter":
+                operands.append(outer[inner.parameter_number])
+            else:  # a constant that XLA keeps inside
+                operands.append(block.clone(inner, ()))
+        return Site(block, instruction, operands, self.editor.computations)
+
+
+def _add_control(protos: list[Any], last: Any, before: list[int]) -> None:
+    """What had to come before the operation comes before whatever writes in its place."""
+    if not before:
+        return
+    by_id = {p.id: p for p in protos}
+    writers = [p for p in protos if p.opcode in _WRITERS]
+    stack = [last]
+    while stack:
+        proto = stack.pop()
+        if proto.opcode in ("tuple", "get-tuple-element", "bitcast"):
+            stack += [by_id[o] for o in proto.operand_ids if o in by_id]
+        elif proto not in writers:
+            writers.append(proto)
+    for proto in writers:
+        proto.control_predecessor_ids.extend(before)
+
+
+def _origins(
+    graph: Graph, known: dict[tuple[int, int], int], fresh: dict[tuple[int, int], int]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Per node: where it comes from (-1: nowhere), and whether it is new."""
+    origin = np.full(len(graph), -1, np.int32)
+    is_fresh = np.zeros(len(graph), np.bool_)
+    for node, instances in enumerate(graph.source.instances):
+        for instance in instances:
+            if instance in fresh:
+                origin[node], is_fresh[node] = fresh[instance], True
+            elif instance in known:
+                origin[node], is_fresh[node] = known[instance], False
+                break
+    return origin, is_fresh
+
+
+MAX_SCALAR_READERS = 4
+"""A new scalar with up to so many readers is computed inside each of them."""
+
+
+def _grouping(graph: Graph, fresh: NDArray[np.bool_]) -> Decisions:
+    """XLA's decisions, with new cheap operations fused into their only reader."""
+    decisions = graph.default.copy()
+    allowed = graph.masks.fuse[:, 1]
+    for node in np.flatnonzero(fresh & allowed).tolist():
+        op, readers = graph.ops[node], graph.user_lists[node]
+        if op.name in ("dynamic-update-slice", "copy", "reduce-window", "gather"):
+            continue
+        few = len(readers) <= 1 or (op.kind is OpKind.INDEXED and graph.elements[node] == 1)
+        scalar = graph.elements[node] == 1 and len(readers) <= MAX_SCALAR_READERS
+        reduced = op.name == "reduce" and graph.elements[node] > 1
+        if (few or (scalar and not op.expensive)) and not reduced:
+            decisions.fuse[node] = True
+    return decisions
