@@ -17,6 +17,8 @@ from support import MACHINE, capture, captured, changed, node, nodes, normal, un
 from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.legality import PARTITION_RULE, RULES
+from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 
@@ -356,7 +358,10 @@ def test_every_rule_has_a_case():
 def test_every_rule_says_why():
     for rule in (*RULES, PARTITION_RULE):
         assert rule.message and rule.message[0].islower() and not rule.message.endswith(".")
-    assert set(graph_of("loop").masks.rules) == {rule.name for rule in (*RULES, PARTITION_RULE)}
+    for message in RESTRUCTURE_RULES.values():
+        assert message and message[0].islower() and not message.endswith(".")
+    names = {rule.name for rule in (*RULES, PARTITION_RULE)} | set(RESTRUCTURE_RULES)
+    assert set(graph_of("loop").masks.rules) == names
 
 
 # Rules on programs that jax compiles.
@@ -403,7 +408,7 @@ def test_a_custom_call_is_no_region():
     assert nodes(graph, "custom-call")
 
 
-def test_a_scatter_keeps_its_loop_out_of_a_region():
+def test_a_scatter_keeps_its_loop_out_of_a_region_unless_it_is_replaced():
     def fn(x: jax.Array, at: jax.Array) -> jax.Array:
         def body(x: jax.Array, at: jax.Array) -> tuple[jax.Array, None]:
             return x.at[at].add(1.5) * 0.9, None
@@ -413,7 +418,12 @@ def test_a_scatter_keeps_its_loop_out_of_a_region():
     graph = capture(fn, normal(50), np.arange(12, dtype=np.int32).reshape(4, 3)).graph
     native = unit(graph, UnitKind.NATIVE)
     loop = node(graph, "while")
-    assert graph.masks.why_not(loop, "unit", native) == "not-in-region"
+    scatter = node(graph, "fusion")
+    decisions = changed(graph.default, unit={loop: native})
+    kept = rewrite(graph, decisions)
+    assert (kept.regions, kept.overrides) == (0, {"not-in-region": 1})
+    replaced = rewrite(graph, changed(decisions, restructure={scatter: CODE["scatter-loop"]}))
+    assert (replaced.regions, replaced.restructured) == (1, 1)
     assert any(graph.masks.unit[i, native] for i in nodes(graph, "multiply"))
 
 
