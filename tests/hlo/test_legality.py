@@ -15,7 +15,7 @@ from jax import lax
 from support import MACHINE, capture, captured, changed, node, nodes, normal, unit
 
 from graphopt.errors import DecisionError
-from graphopt.hlo import Decisions, Graph, build_graph
+from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.legality import PARTITION_RULE, RULES
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES

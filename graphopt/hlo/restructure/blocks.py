@@ -91,7 +91,7 @@ class ModuleEditor:
         self.fresh: dict[tuple[int, int], int] = {}
         self.written: list[Any] = []
         """Finished new computations that the next edited one must follow."""
-        self._next_computation = max(self.computations) + 1
+        self._next_computation: int = max(self.computations) + 1
         self._names = {i.name for c in module.computations for i in c.instructions}
         self._serial = 0
 

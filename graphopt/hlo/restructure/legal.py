@@ -55,5 +55,4 @@ def _common_rule(
 def opened(rules: NDArray[np.int16]) -> NDArray[np.bool_]:
     """bool [N]; walls that some allowed restructure replaces with code a region may contain."""
     columns = [code for code, row in enumerate(RESTRUCTURES) if row.opens]
-    found: NDArray[np.bool_] = np.equal(rules[:, columns], ALLOWED).any(axis=1)
-    return found
+    return np.asarray(np.equal(rules[:, columns], ALLOWED).any(axis=1), np.bool_)

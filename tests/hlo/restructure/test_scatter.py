@@ -143,12 +143,15 @@ def hlo_of(case: Case) -> str:
     operands = ", ".join(
         [*(f"own{i}" for i in range(n)), "indices", *(f"new{i}" for i in range(n))]
     )
-    batching = (
-        f", input_batching_dims={numbers(case.batching)}, "
-        f"scatter_indices_batching_dims={numbers(case.batch_index)}"
-        if case.batching
-        else ""
-    )
+    attributes = [
+        f"update_window_dims={numbers(case.window_positions)}",
+        f"inserted_window_dims={numbers(sorted(case.inserted))}",
+        f"scatter_dims_to_operand_dims={numbers(case.scatter_dims)}",
+        f"index_vector_dim={case.vector_dim}",
+    ]
+    if case.batching:
+        attributes.append(f"input_batching_dims={numbers(case.batching)}")
+        attributes.append(f"scatter_indices_batching_dims={numbers(case.batch_index)}")
     lines = "\n".join(parameters)
     return f"""HloModule scattered
 
@@ -158,7 +161,7 @@ combine {{
 
 ENTRY main {{
 {lines}
-  ROOT got = {result} scatter({operands}), update_window_dims={numbers(case.window_positions)}, inserted_window_dims={numbers(sorted(case.inserted))}, scatter_dims_to_operand_dims={numbers(case.scatter_dims)}{batching}, index_vector_dim={case.vector_dim}, to_apply=combine
+  ROOT got = {result} scatter({operands}), {', '.join(attributes)}, to_apply=combine
 }}
 """
 
