@@ -92,7 +92,9 @@ def install_old() -> str:
         # Elsewhere than in the repository, whose own pins must not apply.
         base = {"check": True, "cwd": tempfile.gettempdir()}
         subprocess.run([uv, "venv", "-q", "--clear", "-p", sys.executable, str(OLD)], **base)
-        subprocess.run([uv, "pip", "install", "-q", "--no-config", "-p", str(python), *pins], **base)
+        subprocess.run(
+            [uv, "pip", "install", "-q", "--no-config", "-p", str(python), *pins], **base
+        )
     return str(python)
 
 

@@ -76,7 +76,9 @@ def _variants() -> tuple[Reported, ...]:
             for joined in (True, False):
                 words = ("random" if random else "given", "joined" if joined else "parts")
                 name = f"cartpole_{'_'.join(words)}_{count}"
-                out.append(Reported(name, "cartpole", cartpole(count, random=random, joined=joined)))
+                out.append(
+                    Reported(name, "cartpole", cartpole(count, random=random, joined=joined))
+                )
         build = cartpole(count, random=True, joined=False, unroll=4)
         out.append(Reported(f"cartpole_unrolled_{count}", "cartpole", build))
     return tuple(out)

@@ -58,7 +58,9 @@ def main(arguments: list[str]) -> int:
         return jax.block_until_ready(compiled(*args))
 
     repeats = _repeats(run)
-    print(json.dumps({"compile_s": compile_s, "version": jax.__version__}), file=answers, flush=True)
+    print(
+        json.dumps({"compile_s": compile_s, "version": jax.__version__}), file=answers, flush=True
+    )
     for _ in sys.stdin:
         start = time.perf_counter()
         for _ in range(repeats):

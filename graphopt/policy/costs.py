@@ -151,13 +151,18 @@ def node_work(graph: Graph) -> list[float]:
             out.append(0.0)
             continue
         count = elements[node]
+        moved = nbytes[node]
+        if op.name == "dynamic-update-slice" and not fused[node]:
+            # In place: only the update is written.
+            update = graph.operand_lists[node][1]
+            count, moved = elements[update], nbytes[update]
         if op.name == "reduce" and graph.operand_lists[node]:
             count = max(count, elements[graph.operand_lists[node][0]])
         vector = count >= 16 and op.name not in ("gather", "dynamic-slice")
         rate = OPERATIONS_PER_NS if vector else SCALAR_OPERATIONS_PER_NS
         ns = count * op.cost / rate
         if not fused[node]:
-            ns += nbytes[node] / (BYTES_PER_NS if nbytes[node] > 1 << 19 else CACHED_BYTES_PER_NS)
+            ns += moved / (BYTES_PER_NS if moved > 1 << 19 else CACHED_BYTES_PER_NS)
         out.append(ns)
     return out
 

@@ -248,7 +248,7 @@ class _Edit:
         out = HloComputationProto()
         out.CopyFrom(self.computation)
         out.ClearField("instructions")
-        out.instructions.extend(instructions)
+        out.instructions.extend(_without_tuple_detours(instructions, self.computation.root_id))
         return out
 
     def _replacement(self, placed: Any, node: int) -> list[Any]:
@@ -297,6 +297,28 @@ class _Edit:
         return Site(block, instruction, operands, self.editor.computations)
 
 
+def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
+    """Users of an element of a tuple made here use what went into it; XLA expects no such elements."""
+    tuples = {i.id & LOCAL_ID: i for i in instructions if i.opcode == "tuple"}
+    direct: dict[int, int] = {}
+    kept = []
+    for instruction in instructions:
+        if any(o & LOCAL_ID in direct for o in instruction.operand_ids):
+            ids = [direct.get(o & LOCAL_ID, o) for o in instruction.operand_ids]
+            instruction.operand_ids[:] = ids
+        if any(c & LOCAL_ID in direct for c in instruction.control_predecessor_ids):
+            ids = [direct.get(c & LOCAL_ID, c) for c in instruction.control_predecessor_ids]
+            instruction.control_predecessor_ids[:] = ids
+        source = tuples.get(instruction.operand_ids[0] & LOCAL_ID) if (
+            instruction.opcode == "get-tuple-element" and instruction.id != root
+        ) else None  # fmt: skip
+        if source is None:
+            kept.append(instruction)
+        else:
+            direct[instruction.id & LOCAL_ID] = source.operand_ids[instruction.tuple_index]
+    return kept
+
+
 def _add_control(protos: list[Any], last: Any, before: list[int]) -> None:
     """What had to come before the operation comes before whatever writes in its place."""
     if not before:
@@ -330,21 +352,39 @@ def _origins(
     return origin, is_fresh
 
 
-MAX_SCALAR_READERS = 4
-"""A new scalar with up to so many readers is computed inside each of them."""
+MAX_REPEATED_COST = 8.0
+"""A new value that costs so many operations per element from scalars is computed by every reader."""
+
+_NEVER_GROUPED = frozenset({"dynamic-update-slice", "copy", "reduce-window", "gather", "dot"})
 
 
 def _grouping(graph: Graph, fresh: NDArray[np.bool_]) -> Decisions:
-    """XLA's decisions, with new cheap operations fused into their only reader."""
+    """XLA's decisions, with new operations fused into their only reader, and cheap ones into all."""
     decisions = graph.default.copy()
     allowed = graph.masks.fuse[:, 1]
+    cost = _cost_from_scalars(graph)
     for node in np.flatnonzero(fresh & allowed).tolist():
-        op, readers = graph.ops[node], graph.user_lists[node]
-        if op.name in ("dynamic-update-slice", "copy", "reduce-window", "gather"):
+        op = graph.ops[node]
+        if op.name in _NEVER_GROUPED or (op.name == "reduce" and graph.elements[node] > 1):
             continue
-        few = len(readers) <= 1 or (op.kind is OpKind.INDEXED and graph.elements[node] == 1)
-        scalar = graph.elements[node] == 1 and len(readers) <= MAX_SCALAR_READERS
-        reduced = op.name == "reduce" and graph.elements[node] > 1
-        if (few or (scalar and not op.expensive)) and not reduced:
+        readers = graph.user_lists[node]
+        if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
     return decisions
+
+
+def _cost_from_scalars(graph: Graph) -> list[float]:
+    """Operations per element of nodes that depend on nothing but scalars and views; else infinite."""
+    out: list[float] = []
+    for node, op in enumerate(graph.ops):
+        if op.kind is OpKind.STRUCTURE or (graph.elements[node] == 1 and op.kind is OpKind.RUNTIME):
+            out.append(0.0 if graph.elements[node] <= 1 else np.inf)
+            continue
+        if op.kind not in (OpKind.ELEMENTWISE, OpKind.INDEXED) or op.name == "copy":
+            out.append(0.0 if graph.elements[node] == 1 else np.inf)
+            continue
+        total = op.cost
+        for operand in graph.operand_lists[node]:
+            total += out[operand] if graph.elements[operand] > 1 else min(out[operand], 4.0)
+        out.append(total)
+    return out

@@ -188,6 +188,18 @@ class Block:
 
     # Data movement.
 
+    def iota(self, dims: Sequence[int], dimension: int) -> Value:
+        """s32 array of positions along a dimension."""
+        return self.add("iota", array_shape(DType.S32, dims), dimensions=[dimension])
+
+    def transposed(self, x: Value) -> Value:
+        """A column-major matrix as the row-major transposed one, or the other way round."""
+        dims = (x.dims[1], x.dims[0])
+        shape = array_shape(x.dtype, dims)
+        if is_row_major(x.shape):
+            shape.layout.minor_to_major[:] = [0, 1]
+        return self.add("bitcast", shape, (x,))
+
     def broadcast(self, x: Value, dims: Sequence[int], dimensions: Sequence[int] = ()) -> Value:
         """`x` repeated to `dims`; its dimension i becomes ``dimensions[i]``."""
         if tuple(dims) == x.dims:
@@ -252,6 +264,15 @@ class Block:
             dimensions=list(dimensions), called_computation_ids=[computation],
         )  # fmt: skip
 
+    def function(self, opcode: str, dtype: int) -> int:
+        """Id of a new applied computation: one binary operation on scalars."""
+        inner = Block(self.editor, self.editor.new_computation_id(), self.origin, 1)
+        shape = array_shape(dtype, ())
+        a = inner.add("parameter", shape)
+        b = inner.add("parameter", shape, parameter_number=1)
+        inner.finish("restructured_function", inner.add(opcode, shape, (a, b)), shape, shape)
+        return inner.computation
+
     def tuple(self, parts: Sequence[Value]) -> Value:
         """A tuple."""
         return self.add("tuple", tuple_shape(p.shape for p in parts), parts)
@@ -311,15 +332,16 @@ class Block:
         inner.finish("restructured_condition", inner.compare("LT", k, limit), shape)
         return inner.computation
 
-    def finish(self, name: str, root: Value, parameter: Any) -> None:
-        """Makes the block a computation with one parameter and adds it to the module."""
+    def finish(self, name: str, root: Value, *parameters: Any) -> None:
+        """Makes the block, whose parameters come first, a computation of the module."""
         proto = HloComputationProto(
             name=f"{name}.{self.computation}", id=self.computation, root_id=root.id
         )
         proto.execution_thread = "main"
         proto.instructions.extend(self.protos)
-        proto.program_shape.parameters.add().CopyFrom(parameter)
-        proto.program_shape.parameter_names.append(self.protos[0].name)
+        for number, shape in enumerate(parameters):
+            proto.program_shape.parameters.add().CopyFrom(shape)
+            proto.program_shape.parameter_names.append(self.protos[number].name)
         proto.program_shape.result.CopyFrom(root.shape)
         self.editor.written.append(proto)
 

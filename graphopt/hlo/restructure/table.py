@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.hlo.restructure import scatter
+from graphopt.hlo.restructure import linalg, scatter
 from graphopt.hlo.restructure.blocks import Value
 from graphopt.hlo.restructure.sites import Candidate, Site
 
@@ -48,6 +48,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a loop of slice, combine and update, one window after the other",
         scatter.forbids, scatter.expand, opens=True,
     ),
+    Restructure(
+        "lapack-loop", frozenset({"custom-call"}),
+        "a right-looking factorization or substitution, one column per step",
+        linalg.forbids, linalg.expand, opens=True, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -65,6 +70,7 @@ RULES: Final[dict[str, str]] = {
     "control-dependency": "another instruction is ordered against it",
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
+    **linalg.RULES,
     **scatter.RULES,
 }
 """Rule name -> message, for all rules that forbid a restructure."""

@@ -161,7 +161,7 @@ combine {{
 
 ENTRY main {{
 {lines}
-  ROOT got = {result} scatter({operands}), {', '.join(attributes)}, to_apply=combine
+  ROOT got = {result} scatter({operands}), {", ".join(attributes)}, to_apply=combine
 }}
 """
 
