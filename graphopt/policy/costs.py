@@ -13,6 +13,7 @@ from graphopt.hlo import Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
+from graphopt.policy.walls import is_wall, wall_costs
 
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
@@ -46,8 +47,8 @@ class LoopCosts:
 
     Attributes:
         dispatch_ns: what the thunk executor adds.
-        library_ns: matrix products by the library, calls included.
-        native_dot_ns: the same products as plain loops.
+        library_ns: matrix products by the library and other runtime calls.
+        native_dot_ns: the same as plain loops.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         nodes: operations, inner computations included.
@@ -107,6 +108,12 @@ class CostModel:
             if node in self.callees:
                 total.add(self.control(node), 1.0)
                 continue
+            if is_wall(graph, node):
+                call, replacement = wall_costs(graph, node)
+                total.library_ns += call
+                total.native_dot_ns += replacement
+                total.dispatch_ns += THUNK_NS
+                continue
             if op.name == "dot":
                 flops = dot_flops(graph, node)
                 total.library_ns += RUNTIME_CALL_NS + flops / DOT_FLOPS_PER_NS
@@ -152,8 +159,9 @@ def node_work(graph: Graph) -> list[float]:
             continue
         count = elements[node]
         moved = nbytes[node]
-        if op.name == "dynamic-update-slice" and not fused[node]:
-            # In place: only the update is written.
+        frozen = graph.source.frozen[node]
+        if frozen is not None and frozen[1] == "in-place-update" and op.name != "bitcast":
+            # Only the update is written.
             update = graph.operand_lists[node][1]
             count, moved = elements[update], nbytes[update]
         if op.name == "reduce" and graph.operand_lists[node]:

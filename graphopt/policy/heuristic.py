@@ -2,7 +2,8 @@
 
 Five steps, each a function that edits a copy of XLA's decisions:
 
-1. loops over small tensors become native regions (dispatch of tiny kernels dominates them);
+1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
+   keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
 2. in the remaining loops, runs of small kernels become native regions;
 3. values that XLA recomputes at more cost than a trip through memory are written to memory;
 4. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
@@ -22,7 +23,7 @@ from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
-from graphopt.policy import costs
+from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel
 
 MARGIN: Final = 1.2
@@ -93,7 +94,19 @@ def _native_loops(
             ):
                 decisions.unit[node] = unit
                 inside.update(model.callees[node])
+                _open_walls(graph, model, decisions, node)
     return inside
+
+
+def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
+    """Replaces what keeps a loop from being native, also in the loops inside it."""
+    for index in model.callees[loop]:
+        computation = graph.computations[index]
+        nodes = range(computation.first, computation.end)
+        walls.open_walls(graph, decisions, nodes)
+        for node in nodes:
+            if node in model.callees:
+                _open_walls(graph, model, decisions, node)
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
