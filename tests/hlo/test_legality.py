@@ -400,12 +400,20 @@ def test_a_late_reader_in_a_loop_body():
     assert [bool(graph.default.fuse[i]) for i in nodes(graph, "tanh")] == [False, False]
 
 
-def test_a_custom_call_is_no_region():
-    graph = captured("cholesky_solve").graph
+def test_a_custom_call_is_no_region_unless_it_can_be_replaced():
+    def fn(x: jax.Array) -> Any:
+        return jnp.linalg.eigh(x + x.T)[0], jnp.linalg.cholesky(x @ x.T + 4 * jnp.eye(4))
+
+    graph = capture(fn, normal(4, 4)).graph
     native = unit(graph, UnitKind.NATIVE)
-    for call in nodes(graph, "custom-call"):
-        assert graph.masks.why_not(call, "unit", native) == "not-in-region"
-    assert nodes(graph, "custom-call")
+    calls = nodes(graph, "custom-call")
+    assert not graph.regional[calls].any()
+    code = CODE["lapack-loop"]
+    why = {
+        (graph.masks.why_not(i, "restructure", code), graph.masks.why_not(i, "unit", native))
+        for i in calls
+    }
+    assert why == {(None, None), ("not-lapack", "not-in-region")}
 
 
 def test_a_scatter_keeps_its_loop_out_of_a_region_unless_it_is_replaced():

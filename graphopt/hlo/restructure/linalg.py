@@ -1,11 +1,12 @@
 """Small factorizations and triangular solves as loops, in place of calls into LAPACK.
 
-XLA:CPU hands ``cholesky``, ``lu`` and ``triangular_solve`` to LAPACK by custom calls, which no native
-region can contain. For small matrices the right-looking algorithms below, one column per step, take
-about as long as the call. LAPACK's matrices are column-major; the loops work on the transposed row-major ones, so
-that a column is contiguous. Results agree to rounding. As with LAPACK, parts of a matrix that the
-factorization does not define stay as they were, and ``info`` names the first bad pivot; unlike with
-LAPACK, the factor is filled with what arithmetic gives after it.
+XLA:CPU hands ``cholesky``, ``lu`` and ``triangular_solve`` to LAPACK by custom calls, which no
+native region can contain. For small matrices the right-looking algorithms below, one column per
+step, take about as long as the call. LAPACK's matrices are column-major; the loops work on the
+transposed row-major ones, so that a column is contiguous. Results agree to rounding. As with
+LAPACK, parts of a matrix that the factorization does not define stay as they were, and ``info``
+names the first bad pivot; unlike with LAPACK, the factor is filled with what arithmetic gives after
+it.
 """
 
 from __future__ import annotations
