@@ -25,7 +25,7 @@ from graphopt.hlo.module import LOCAL_ID, index
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.regions import make_plan
 from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
-from graphopt.hlo.restructure.sites import Site
+from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES
 from graphopt.hlo.schema import HloComputationProto, HloModuleProto
 from graphopt.hlo.verify import verify
@@ -152,7 +152,12 @@ def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
             decisions.unit[node] = loop
         elif kinds[decisions.unit[node]] is UnitKind.LIBRARY:
             decisions.unit[node] = runtime
-        for value in (node, *graph.operand_lists[node]):
+        behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
+        between = graph.operand_lists[node] if behind else []
+        for value in between:
+            if graph.ops[value].fusible:
+                decisions.unit[value] = loop
+        for value in (node, *graph.operand_lists[node], *behind):
             if graph.ops[value].name != "constant":
                 decisions.fuse[value] = False
     return decisions
@@ -234,6 +239,7 @@ class _Edit:
         self.editor = editor
         self.computation = computation
         self.shapes = {i.id & LOCAL_ID: i.shape for i in computation.instructions}
+        self.by_id = {i.id & LOCAL_ID: i for i in computation.instructions}
         self.next_id = max(self.shapes) + 1
 
     def run(self, nodes: dict[int, int]) -> Any:
@@ -280,10 +286,14 @@ class _Edit:
 
     def _site(self, block: Block, placed: Any, node: int) -> Site:
         """The operation, seen through the one-operation fusion that it may stand in."""
+        if node in self.clustering.clusters:
+            return self._inside(block, placed)
         outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
-        cluster = self.clustering.clusters.get(node)
-        if cluster is None:
-            return Site(block, placed, outer, self.editor.computations)
+        return Site(block, placed, outer, self.editor.computations)
+
+    def _inside(self, block: Block, placed: Any) -> Site:
+        """The only operation of a fusion, constants aside."""
+        outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
         body = self.editor.computations[placed.called_computation_ids[0]]
         by_id = {i.id: i for i in body.instructions}
         instruction = by_id[body.root_id]
@@ -294,7 +304,18 @@ class _Edit:
                 operands.append(outer[inner.parameter_number])
             else:  # a constant that XLA keeps inside
                 operands.append(block.clone(inner, ()))
-        return Site(block, instruction, operands, self.editor.computations)
+        return Site(
+            block, instruction, operands, self.editor.computations, lambda v: self._maker(block, v)
+        )
+
+    def _maker(self, block: Block, value: Value) -> Site | None:
+        """The operation behind an operand, if it stands in a fusion of its own."""
+        placed = self.by_id.get(value.id)
+        if placed is None or placed.opcode != "fusion" or placed.fusion_kind != "kLoop":
+            return None
+        body = self.editor.computations[placed.called_computation_ids[0]]
+        others = [i for i in body.instructions if i.opcode not in ("parameter", "constant")]
+        return self._inside(block, placed) if len(others) == 1 else None
 
 
 def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
@@ -355,6 +376,15 @@ def _origins(
 MAX_REPEATED_COST = 8.0
 """A new value that costs so many operations per element from scalars is computed by every reader."""
 
+PARALLEL_ELEMENTS = 1 << 15
+"""A new loop over so many elements is split over all cores."""
+
+
+def _loop_threads(graph: Graph, index: int) -> int:
+    unit = graph.units[index]
+    return unit.threads if unit.kind is UnitKind.LOOP else 0
+
+
 _NEVER_GROUPED = frozenset({"dynamic-update-slice", "copy", "reduce-window", "gather", "dot"})
 
 
@@ -362,6 +392,9 @@ def _grouping(graph: Graph, fresh: NDArray[np.bool_]) -> Decisions:
     """XLA's decisions, with new operations fused into their only reader, and cheap ones into all."""
     decisions = graph.default.copy()
     allowed = graph.masks.fuse[:, 1]
+    widest = max(range(len(graph.units)), key=lambda i: _loop_threads(graph, i))
+    large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & graph.masks.unit[:, widest]
+    decisions.unit[large] = widest
     cost = _cost_from_scalars(graph)
     for node in np.flatnonzero(fresh & allowed).tolist():
         op = graph.ops[node]

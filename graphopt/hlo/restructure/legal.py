@@ -36,6 +36,11 @@ def restructure_rules(
         candidate = Candidate(graph, node)
         for code in codes:
             rule = common or RESTRUCTURES[code].forbids(candidate)
+            if rule is None and not all(
+                _may_be_in_memory(graph, fuse_rule, value)
+                for value in RESTRUCTURES[code].behind(candidate)
+            ):
+                rule = "stays-fused"
             out[node, code] = ALLOWED if rule is None else names.index(rule)
     return out
 
@@ -47,9 +52,13 @@ def _common_rule(
     if node in ordered:
         return "control-dependency"
     for value in (node, *graph.operand_lists[node]):
-        if graph.ops[value].name != "constant" and fuse_rule[value, 0] != ALLOWED:
+        if not _may_be_in_memory(graph, fuse_rule, value):
             return "stays-fused"
     return None
+
+
+def _may_be_in_memory(graph: Graph, fuse_rule: NDArray[np.int16], value: int) -> bool:
+    return graph.ops[value].name == "constant" or bool(fuse_rule[value, 0] == ALLOWED)
 
 
 def opened(rules: NDArray[np.int16]) -> NDArray[np.bool_]:

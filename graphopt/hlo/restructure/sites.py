@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,18 @@ class Site:
         instruction: ``HloInstructionProto`` of the operation.
         operands: its operands, all in memory.
         computations: computation id -> ``HloComputationProto``, to look up applied functions.
+        producers: finds what `producer` returns.
     """
 
     block: Block
     instruction: Any
     operands: list[Value]
     computations: dict[int, Any]
+    producers: Callable[[Value], Site | None] = lambda _: None
+
+    def producer(self, value: Value) -> Site | None:
+        """The operation that made an operand, if it stands alone with its operands in memory."""
+        return self.producers(value)
 
     @property
     def applied(self) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.hlo.restructure import linalg, scatter
+from graphopt.hlo.restructure import linalg, scatter, sorting, windows
 from graphopt.hlo.restructure.blocks import Value
 from graphopt.hlo.restructure.sites import Candidate, Site
 
@@ -24,6 +24,7 @@ class Restructure:
         summary: what is written instead, for people.
         forbids: the name of the rule that forbids it for a candidate, or None.
         expand: writes the replacement; returns the value of the operation's shape.
+        behind: nodes beyond the operands that the replacement reads; they are put in memory too.
         opens: the operation is a wall (no native region may contain it) and the replacement is none.
         exact: the result is bit-equal; otherwise equal to rounding.
     """
@@ -33,6 +34,7 @@ class Restructure:
     summary: str
     forbids: Callable[[Candidate], str | None]
     expand: Callable[[Site], Value]
+    behind: Callable[[Candidate], list[int]] = lambda _: []
     opens: bool = False
     exact: bool = True
 
@@ -53,6 +55,21 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a right-looking factorization or substitution, one column per step",
         linalg.forbids, linalg.expand, opens=True, exact=False,
     ),
+    Restructure(
+        "rank-sort", frozenset({"sort"}),
+        "a comparison of every pair, a count, and a selection",
+        sorting.forbids, sorting.expand, opens=True,
+    ),
+    Restructure(
+        "window-reduce", frozenset({"reduce-window"}),
+        "a reshape and a reduce, for windows side by side",
+        windows.forbids_window, windows.expand_window, exact=False,
+    ),
+    Restructure(
+        "tree-reduce", frozenset({"reduce"}),
+        "a tree of elementwise operations on slices, for a reduction to a scalar",
+        windows.forbids_tree, windows.expand_tree, windows.behind_tree, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -72,5 +89,7 @@ RULES: Final[dict[str, str]] = {
     "layout": "an array is not row-major",
     **linalg.RULES,
     **scatter.RULES,
+    **sorting.RULES,
+    **windows.RULES,
 }
 """Rule name -> message, for all rules that forbid a restructure."""
