@@ -1,13 +1,14 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Five steps, each a function that edits a copy of XLA's decisions:
+Six steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
 2. in the remaining loops, runs of small kernels become native regions;
-3. values that XLA recomputes at more cost than a trip through memory are written to memory;
-4. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
-5. outputs of one shape that read the same large arrays are computed in one pass.
+3. reductions to scalars that XLA computes in scalar code or from copies become trees;
+4. values that XLA recomputes at more cost than a trip through memory are written to memory;
+5. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
+6. outputs of one shape that read the same large arrays are computed in one pass.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -58,6 +59,7 @@ def heuristic(graph: Graph) -> Decisions | None:
     masks = graph.masks
     native = _native_loops(graph, model, decisions, masks.unit)
     _small_runs(graph, model, decisions, masks.unit, native)
+    walls.replace_reductions(graph, decisions)
     _keep_in_memory(graph, decisions, masks.fuse)
     _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
     _one_pass_outputs(graph, decisions, masks.join, native)

@@ -1,4 +1,4 @@
-"""Walls: operations that keep a loop from becoming native, and what to replace them with."""
+"""What the heuristic replaces: walls that keep a loop from becoming native, and slow reductions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure import CODE
 from graphopt.hlo.schema import DType
+from graphopt.machine import UnitKind
 
 LAPACK_CALL_NS: Final = 1000.0
 """A call into LAPACK for a small matrix, with its checks and copies."""
@@ -72,3 +74,53 @@ def _windows(graph: Graph, node: int) -> float:
     """About how many elements a scatter's updates have."""
     operands = graph.operand_lists[node]
     return float(min((graph.elements[o] for o in operands if graph.elements[o] > 1), default=1))
+
+
+TREE_ELEMENTS: Final = 1024
+"""Smallest reduction to a scalar that is written as a tree."""
+
+LIBRARY_TREE_ELEMENTS: Final = 1 << 15
+"""The same where the kernel library would compute it, from arrays made only for that."""
+
+_VIEWS: Final = frozenset({"slice", "pad", "reverse"})
+"""Copies of a part, which the kernel library reads from memory and a loop computes on its way."""
+
+
+def replace_reductions(graph: Graph, decisions: Decisions) -> None:
+    """Writes reductions to scalars as trees where XLA's form is slow: two cases.
+
+    A ``reduce-window`` stands in front (scalar code), or the library reads copies of parts of arrays.
+    """
+    code = CODE["tree-reduce"]
+    allowed = graph.masks.restructure[:, code]
+    for node in np.flatnonzero(allowed).tolist():
+        source = graph.operand_lists[node][0]
+        if graph.ops[source].name == "reduce-window":
+            if graph.elements[graph.operand_lists[source][0]] >= TREE_ELEMENTS:
+                decisions.restructure[node] = code
+        elif graph.elements[source] >= LIBRARY_TREE_ELEMENTS and _in_library(graph, node):
+            copies = _copies_only_for(graph, node)
+            if copies:
+                decisions.restructure[node] = code
+                decisions.fuse[copies] = True
+
+
+def _in_library(graph: Graph, node: int) -> bool:
+    return graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
+
+
+def _copies_only_for(graph: Graph, root: int) -> list[int]:
+    """Copies of parts that only the default cluster of a root reads; they may be fused into it."""
+    inside, stack, copies = {root}, [root], set()
+    while stack:
+        for operand in graph.operand_lists[stack.pop()]:
+            if graph.default.fuse[operand]:
+                if operand not in inside:
+                    inside.add(operand)
+                    stack.append(operand)
+            elif graph.ops[operand].name in _VIEWS and graph.masks.fuse[operand, 1]:
+                copies.add(operand)
+    shared = {n for n in inside if any(u not in inside for u in graph.user_lists[n])} - {root}
+    if shared:
+        return []
+    return [c for c in copies if all(u in inside for u in graph.user_lists[c])]

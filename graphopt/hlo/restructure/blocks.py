@@ -367,6 +367,9 @@ def is_elementwise_function(computation: Any) -> bool:
         elif opcode == "tuple":
             if instruction.id != computation.root_id:
                 return False
+        elif opcode == "bitcast":  # of a scalar: other type, same bits
+            if instruction.shape.dimensions:
+                return False
         elif op is None or op.kind is not OpKind.ELEMENTWISE or instruction.shape.dimensions:
             return False
     return True
@@ -397,6 +400,10 @@ def inline(block: Block, computation: Any, arguments: Sequence[Value]) -> list[V
             return operands
         elif instruction.opcode == "copy":
             values[local] = operands[0]
+        elif instruction.opcode == "bitcast":
+            same = operands[0].dtype == instruction.shape.element_type
+            shape = array_shape(instruction.shape.element_type, dims)
+            values[local] = operands[0] if same else block.add("bitcast-convert", shape, operands)
         else:
             shape = array_shape(instruction.shape.element_type, dims)
             values[local] = block.clone(instruction, operands, shape)

@@ -84,9 +84,7 @@ def expand_window(site: Site) -> Value:
     return block.reduce(block.bitcast(x, split), init, inside, function, x.dtype)
 
 
-def padded(
-    block: Block, x: Value, init: Value, dims: Sequence[int], low: Sequence[int]
-) -> Value:
+def padded(block: Block, x: Value, init: Value, dims: Sequence[int], low: Sequence[int]) -> Value:
     """`x` grown to `dims` with `init`, so many elements of it in front."""
     if tuple(dims) == x.dims:
         return x
@@ -203,4 +201,3 @@ def _rows(block: Block, x: Value, dimension: int, start: int, stop: int) -> Valu
     starts, limits = [0] * len(x.dims), list(x.dims)
     starts[dimension], limits[dimension] = start, stop
     return block.slice(x, starts, limits)
-
