@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import Computation, Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
@@ -37,7 +37,10 @@ SMALL_KERNEL_NS: Final = 500.0
 """A kernel shorter than this spends a good part of its time in dispatch."""
 
 MIN_EXECUTIONS: Final = 8.0
-"""Straight-line regions are made only where code runs this often per call."""
+"""Straight-line regions are made inside loops only where code runs this often per call."""
+
+MIN_ENTRY_KERNELS: Final = 48
+"""Outside loops they are made only of so many small kernels."""
 
 RECOMPUTE_MARGIN: Final = 2.5
 MIN_SAVED_NS: Final = 1000.0
@@ -125,22 +128,46 @@ def _small_runs(
 ) -> None:
     """Gathers small kernels of loop bodies and branches into native regions."""
     unit = _unit_index(graph, UnitKind.NATIVE)
-    executions = graph.executions
     for index, computation in enumerate(graph.computations):
-        if index in native or computation.role not in (Role.LOOP_BODY, Role.BRANCH):
+        if index in native:
             continue
-        if executions[computation.first] < MIN_EXECUTIONS:
+        small = [
+            node
+            for node in range(computation.first, computation.end)
+            if not decisions.fuse[node]
+            and allowed[node, unit]
+            and _is_small(graph, model, decisions, node)
+        ]
+        if not _worth_regions(graph, computation, len(small)):
             continue
-        for node in range(computation.first, computation.end):
-            op = graph.ops[node]
-            if decisions.fuse[node] or not allowed[node, unit]:
-                continue
-            if op.kind in (OpKind.STRUCTURE, OpKind.CONTROL) or op.name in ("bitcast", "dot"):
-                continue
-            if graph.units[decisions.unit[node]].threads == 1 and (
-                _cluster_work(graph, model, node) < SMALL_KERNEL_NS
-            ):
-                decisions.unit[node] = unit
+        decisions.unit[small] = unit
+        for node in small:
+            if walls.is_wall(graph, node):
+                decisions.restructure[node] = walls.opening_code(graph, node)
+
+
+def _worth_regions(graph: Graph, computation: Computation, small: int) -> bool:
+    """Regions are made where code runs often, or where dispatch of many kernels is the time."""
+    if computation.role in (Role.LOOP_BODY, Role.BRANCH):
+        return bool(graph.executions[computation.first] >= MIN_EXECUTIONS)
+    return computation.role is Role.ENTRY and small >= MIN_ENTRY_KERNELS
+
+
+def _is_small(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> bool:
+    """True for a kernel that spends a good part of its time in dispatch, now or when replaced."""
+    op = graph.ops[node]
+    if op.kind in (OpKind.STRUCTURE, OpKind.CONTROL) or op.name == "bitcast":
+        return False
+    if walls.is_wall(graph, node):
+        call, replacement = walls.wall_costs(graph, node)
+        return replacement < call + costs.THUNK_NS
+    if op.name == "dot":
+        flops = costs.dot_flops(graph, node)
+        call = costs.RUNTIME_CALL_NS + flops / costs.DOT_FLOPS_PER_NS
+        return flops / costs.NATIVE_DOT_FLOPS_PER_NS < call
+    if graph.units[decisions.unit[node]].threads > 1:
+        return False
+    return _cluster_work(graph, model, node) < SMALL_KERNEL_NS
 
 
 def _cluster_work(graph: Graph, model: CostModel, root: int) -> float:

@@ -28,7 +28,7 @@ from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES
 from graphopt.hlo.schema import HloComputationProto, HloModuleProto
-from graphopt.hlo.verify import verify
+from graphopt.hlo.verify import check_signature
 from graphopt.machine import UnitKind
 
 KEPT_RESULTS = 4
@@ -121,8 +121,9 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     bare = build_over(index(proto), graph.units)
     origin, fresh = _origins(bare, writer.origin, editor.fresh)
     writer = _emit(bare, _grouping(bare, fresh))[1]
-    verify(writer.module, graph.source.module)
-    last = build_over(index(writer.module), graph.units)
+    module = index(writer.module)
+    check_signature(module, graph.source.module)
+    last = build_over(module, graph.units)
     inner, _ = _origins(last, writer.origin, {})
     known = inner >= 0
     return Restructured(
