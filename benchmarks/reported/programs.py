@@ -294,7 +294,7 @@ def _batched_solves() -> Built:
     rng = _rng()
     a = rng.standard_normal((512, 6, 6)).astype(np.float32) + 4 * np.eye(6, dtype=np.float32)
     b = rng.standard_normal((512, 6)).astype(np.float32)
-    solve = jax.vmap(lambda a, b: jnp.linalg.solve(a @ a.T, b))
+    solve = jax.vmap(lambda a, b: jnp.linalg.solve(a @ a.T + jnp.eye(6), b))
     return solve, (jnp.asarray(a), jnp.asarray(b))
 
 

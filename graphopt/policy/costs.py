@@ -40,6 +40,12 @@ NATIVE_DOT_FLOPS_PER_NS: Final = 1.5
 LOOP_NS: Final = 150.0
 """One iteration of a while loop run by the thunk executor, beside its kernels."""
 
+SCALAR_CODE: Final = 1.0
+ARRAY_CODE: Final = 2.5
+WALL_CODE: Final = 40.0
+"""Compile time of a scalar operation, of a loop over an array, and of a replaced wall, inside native
+code; relative to each other."""
+
 
 @dataclass
 class LoopCosts:
@@ -51,7 +57,7 @@ class LoopCosts:
         native_dot_ns: the same as plain loops.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
-        nodes: operations, inner computations included.
+        code: length of the native code, inner computations included; one unit is a scalar operation.
     """
 
     dispatch_ns: float = 0.0
@@ -59,7 +65,7 @@ class LoopCosts:
     native_dot_ns: float = 0.0
     work_ns: float = 0.0
     parallel_ns: float = 0.0
-    nodes: int = 0
+    code: float = 0.0
 
     def add(self, other: LoopCosts, times: float) -> None:
         """Adds `other`, run `times` times."""
@@ -68,7 +74,7 @@ class LoopCosts:
         self.native_dot_ns += other.native_dot_ns * times
         self.work_ns += other.work_ns * times
         self.parallel_ns += other.parallel_ns * times
-        self.nodes += other.nodes
+        self.code += other.code
 
     def default_ns(self, cores: int) -> float:
         """Time as XLA runs it."""
@@ -104,7 +110,7 @@ class CostModel:
             op = graph.ops[node]
             if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
                 continue
-            total.nodes += 1
+            total.code += SCALAR_CODE if graph.elements[node] <= 1 else ARRAY_CODE
             if node in self.callees:
                 total.add(self.control(node), 1.0)
                 continue
@@ -113,6 +119,7 @@ class CostModel:
                 total.library_ns += call
                 total.native_dot_ns += replacement
                 total.dispatch_ns += THUNK_NS
+                total.code += WALL_CODE
                 continue
             if op.name == "dot":
                 flops = dot_flops(graph, node)

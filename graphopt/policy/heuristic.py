@@ -30,8 +30,10 @@ from graphopt.policy.costs import CostModel
 MARGIN: Final = 1.2
 """Estimated gain from which a loop becomes native."""
 
-MAX_NATIVE_NODES: Final = 3000
-"""Largest loop, inner ones included, compiled as one function: compile time grows faster than size."""
+MAX_NATIVE_CODE: Final = 2800.0
+"""Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
+faster than size. At this size it is about 1.5 times that of XLA's default; regions inside the loop
+are cut to a length where it is not longer than the default's."""
 
 SMALL_KERNEL_NS: Final = 500.0
 """A kernel shorter than this spends a good part of its time in dispatch."""
@@ -94,7 +96,7 @@ def _native_loops(
             if (
                 graph.ops[node].name == "while"
                 and allowed[node, unit]
-                and cost.nodes <= MAX_NATIVE_NODES
+                and cost.code <= MAX_NATIVE_CODE
                 and cost.default_ns(model.cores) > MARGIN * cost.native_ns() + costs.LOOP_NS
             ):
                 decisions.unit[node] = unit

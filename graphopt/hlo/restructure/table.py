@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.hlo.restructure import linalg, scatter, sorting, windows
+from graphopt.hlo.restructure import linalg, products, scatter, sorting, unroll, windows
 from graphopt.hlo.restructure.blocks import Value
 from graphopt.hlo.restructure.sites import Candidate, Site
 
@@ -70,6 +70,16 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a tree of elementwise operations on slices, for a reduction to a scalar",
         windows.forbids_tree, windows.expand_tree, windows.behind_tree, exact=False,
     ),
+    Restructure(
+        "unroll", frozenset({"while"}),
+        "all iterations of a short loop, one after the other",
+        unroll.forbids, unroll.expand, exact=False,
+    ),
+    Restructure(
+        "dot-reduce", frozenset({"dot"}),
+        "a multiplication and a reduction",
+        products.forbids, products.expand, opens=True, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -88,8 +98,10 @@ RULES: Final[dict[str, str]] = {
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
     **linalg.RULES,
+    **products.RULES,
     **scatter.RULES,
     **sorting.RULES,
+    **unroll.RULES,
     **windows.RULES,
 }
 """Rule name -> message, for all rules that forbid a restructure."""
