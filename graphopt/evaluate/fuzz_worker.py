@@ -58,6 +58,15 @@ def _join_and_library(graph: Graph, rng: np.random.Generator) -> Decisions:
     return decisions
 
 
+def _restructure(graph: Graph, rng: np.random.Generator) -> Decisions:
+    decisions = (_native if rng.random() < 0.7 else _random(0.1))(graph, rng)
+    allowed = graph.masks.restructure[:, 1:]
+    codes = np.where(allowed, rng.random(allowed.shape), -1.0).argmax(axis=1) + 1
+    chosen = allowed.any(axis=1) & (rng.random(len(graph)) < rng.choice([0.5, 1.0]))
+    decisions.restructure[chosen] = codes[chosen]
+    return decisions
+
+
 MODES: Final[tuple[tuple[str, Callable[[Graph, np.random.Generator], Decisions]], ...]] = (
     ("few changes", _random(0.02)),
     ("some changes", _random(0.1)),
@@ -67,6 +76,7 @@ MODES: Final[tuple[tuple[str, Callable[[Graph, np.random.Generator], Decisions]]
     ("fuse nothing", _fuse_nothing),
     ("native regions", _native),
     ("joins and library", _join_and_library),
+    ("restructure", _restructure),
 )
 """Ways to draw decisions; a trial's seed picks one."""
 

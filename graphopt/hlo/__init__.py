@@ -3,17 +3,29 @@
 from graphopt.hlo.build import build_graph
 from graphopt.hlo.decisions import DecisionBatch, Decisions, Masks
 from graphopt.hlo.graph import Computation, Graph
+from graphopt.hlo.restructure import (
+    RESTRUCTURES,
+    Restructured,
+    apply_restructures,
+    restructured,
+    settle,
+)
 from graphopt.hlo.rewrite import Rewrite, rewrite
 from graphopt.hlo.verify import verify
 
 __all__ = [
+    "RESTRUCTURES",
     "Computation",
     "DecisionBatch",
     "Decisions",
     "Graph",
     "Masks",
+    "Restructured",
     "Rewrite",
+    "apply_restructures",
     "build_graph",
+    "restructured",
     "rewrite",
+    "settle",
     "verify",
 ]

@@ -35,7 +35,7 @@ from graphopt.hlo.module import (
 from graphopt.hlo.ops import OP_BY_NAME, SIDE_EFFECTS, OpKind
 from graphopt.hlo.order import topological_order
 from graphopt.hlo.schema import DType, HloInstructionProto
-from graphopt.machine import Machine, UnitKind, probe
+from graphopt.machine import Machine, Unit, UnitKind, probe
 
 
 @dataclass
@@ -59,6 +59,8 @@ class Draft:
     alias: Value | None = None
     """For a bitcast: the buffer that it names, if its operand is in memory by default."""
     control: list[int] = field(default_factory=list)
+    instances: list[tuple[int, int]] = field(default_factory=list)
+    """(computation id, local id) of the instructions that became this node."""
 
 
 _DROPPED_FIELDS: Final = (
@@ -93,9 +95,14 @@ def build_graph(
 
 def build_from_module(module: ModuleIndex, machine: Machine) -> Graph:
     """The graph of a parsed, supported module (see `build_graph`)."""
+    return build_over(module, machine.units)
+
+
+def build_over(module: ModuleIndex, units: tuple[Unit, ...]) -> Graph:
+    """The graph of a parsed, supported module, to be decided over some execution units."""
     builder = Builder(module)
     builder.run()
-    return make_graph(builder, machine)
+    return make_graph(builder, units)
 
 
 class Builder:
@@ -238,6 +245,7 @@ class Builder:
                 fused=not is_root,
                 kind=UnitKind.LOOP if looped else UnitKind.RUNTIME,
                 called=inner.called,
+                instances=[(body.id, local)],
             )
             self._set_reads(draft, computation, inner, body, operands)
             if is_root:
@@ -313,6 +321,7 @@ class Builder:
             fused=False,
             kind=UnitKind.NATIVE,
             called=loop.called,
+            instances=[(callee.id, loop.local)],
             reads=self.analysis.reads[computation.id][call.local],
         )
         return self._add(draft, mergeable=False)
@@ -335,6 +344,7 @@ class Builder:
             called=instruction.called,
             reads=self.analysis.reads[computation.id].get(local, frozenset()),
             bare=wrappable,
+            instances=[(computation.id, local)],
         )
         if wrappable:
             draft.config = instruction.proto.backend_config
@@ -366,6 +376,7 @@ class Builder:
             if found is not None:
                 other = self.drafts[found]
                 other.reads |= draft.reads
+                other.instances += draft.instances
                 return found
         node = len(self.drafts)
         self.drafts.append(draft)

@@ -11,6 +11,8 @@ decisions at once and are settled here, in a fixed order, each under a rule name
   must stay fused, the cluster goes to the loop generator.
 * ``read-from-memory``: an operand fused into a dot that no library cluster computes is written to
   memory.
+* ``not-in-region``: a native operation that no region can contain, because a wall in it was not
+  restructured, keeps its default unit.
 * ``no-partner``: a root that asks to join but has no legal partner keeps a cluster of its own.
 """
 
@@ -19,6 +21,9 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.graph import FROZEN_FUSED, Graph
@@ -81,9 +86,17 @@ class Clustering:
     overrides: list[tuple[int, str]] = field(default_factory=list)
 
 
+def demoted(graph: Graph, decisions: Decisions) -> NDArray[np.intp]:
+    """Nodes decided native that no region can contain: a wall in them was not restructured."""
+    kinds = np.array([unit.kind is UnitKind.NATIVE for unit in graph.units], np.bool_)
+    return np.flatnonzero(kinds[decisions.unit] & ~graph.regional)
+
+
 def effective_units(graph: Graph, decisions: Decisions) -> list[int]:
     """Unit of every node once native loops and branches have claimed what they contain."""
     unit: list[int] = decisions.unit.tolist()
+    for node in demoted(graph, decisions).tolist():
+        unit[node] = int(graph.default.unit[node])
     native = [i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE]
     for computation in reversed(graph.computations):
         if computation.caller is not None and unit[computation.caller] in native:
@@ -95,7 +108,9 @@ def effective_units(graph: Graph, decisions: Decisions) -> list[int]:
 def _native_calls(graph: Graph, decisions: Decisions) -> frozenset[int]:
     callers = {c.caller for c in graph.computations if c.caller is not None}
     units = decisions.unit
-    return frozenset(n for n in callers if graph.units[units[n]].kind is UnitKind.NATIVE)
+    return frozenset(
+        n for n in callers if graph.units[units[n]].kind is UnitKind.NATIVE and graph.regional[n]
+    )
 
 
 def form_clusters(graph: Graph, decisions: Decisions) -> Clustering:
@@ -125,6 +140,7 @@ class ClusterFormer:
             in_memory=[not fused for fused in self.fuse],
             unit=self.unit,
             native_calls=_native_calls(graph, decisions),
+            overrides=[(n, "not-in-region") for n in demoted(graph, decisions).tolist()],
         )
 
     def _uses_library(self) -> bool:

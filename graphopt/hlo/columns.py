@@ -13,14 +13,14 @@ from graphopt.hlo.inplace import Value
 from graphopt.hlo.module import Role, leaves
 from graphopt.hlo.ops import OP_BY_NAME
 from graphopt.hlo.schema import DTYPE_BYTES, DType
-from graphopt.machine import Machine, UnitKind
+from graphopt.machine import Unit, UnitKind
 
 if TYPE_CHECKING:
     from graphopt.hlo.build import Builder, Draft
 
 
-def make_graph(builder: Builder, machine: Machine) -> Graph:
-    """The graph of a finished builder, over the machine's execution units."""
+def make_graph(builder: Builder, units: tuple[Unit, ...]) -> Graph:
+    """The graph of a finished builder, over the given execution units."""
     order = [node for nodes in builder.order for node in nodes]
     drafts = [builder.drafts[node] for node in order]
     new = {old: i for i, old in enumerate(order)}
@@ -30,7 +30,7 @@ def make_graph(builder: Builder, machine: Machine) -> Graph:
     control = [(new[b], i) for i, draft in enumerate(drafts) for b in draft.control]
     return Graph(
         name=builder.module.proto.name,
-        units=machine.units,
+        units=units,
         opcode=np.array([OP_BY_NAME[d.opcode].code for d in drafts], np.int16),
         **columns,
         operand_start=_starts(operands),
@@ -38,7 +38,7 @@ def make_graph(builder: Builder, machine: Machine) -> Graph:
         control=np.array(control, np.int32).reshape(-1, 2),
         computation=np.array([d.computation for d in drafts], np.int32),
         computations=computations,
-        default=_default_decisions(drafts, machine),
+        default=_default_decisions(drafts, units),
         in_place=_in_place(builder, drafts, operands, new, computations),
         source=_source(builder, drafts, order),
     )
@@ -119,11 +119,12 @@ def _outer_caller(builder: Builder, caller: tuple[int, int]) -> tuple[int, int]:
     return outer
 
 
-def _default_decisions(drafts: list[Draft], machine: Machine) -> Decisions:
-    unit_of = {(u.kind, u.threads): i for i, u in reversed(list(enumerate(machine.units)))}
-    by_kind = {u.kind: i for i, u in reversed(list(enumerate(machine.units)))}
-    units = [
-        unit_of.get((UnitKind.LOOP, min(d.threads, machine.cores)), by_kind[d.kind])
+def _default_decisions(drafts: list[Draft], units: tuple[Unit, ...]) -> Decisions:
+    unit_of = {(u.kind, u.threads): i for i, u in reversed(list(enumerate(units)))}
+    by_kind = {u.kind: i for i, u in reversed(list(enumerate(units)))}
+    cores = max(u.threads for u in units if u.kind is UnitKind.LOOP)
+    chosen = [
+        unit_of.get((UnitKind.LOOP, min(d.threads, cores)), by_kind[d.kind])
         if d.kind is UnitKind.LOOP
         else by_kind[d.kind]
         for d in drafts
@@ -131,7 +132,7 @@ def _default_decisions(drafts: list[Draft], machine: Machine) -> Decisions:
     decisions = Decisions(
         fuse=np.array([d.fused for d in drafts], np.bool_),
         join=np.zeros(len(drafts), np.bool_),
-        unit=np.array(units, np.int16),
+        unit=np.array(chosen, np.int16),
     )
     for field in FIELDS:  # the reference for size limits and reports: a policy edits a copy
         getattr(decisions, field).flags.writeable = False
@@ -150,6 +151,7 @@ def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:
         bare=[d.bare for d in drafts],
         position=order,
         frozen=[d.frozen for d in drafts],
+        instances=[tuple(d.instances) for d in drafts],
     )
 
 

@@ -14,7 +14,11 @@ from graphopt.errors import DecisionError
 ALLOWED: Final = -1
 """Entry of a `Masks` rule array: no rule forbids the value."""
 
-FIELDS: Final = ("fuse", "join", "unit")
+FIELDS: Final = ("fuse", "join", "unit", "restructure")
+
+_DTYPES: Final[dict[str, type[np.generic]]] = {
+    "fuse": np.bool_, "join": np.bool_, "unit": np.int16, "restructure": np.int8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,19 +32,26 @@ class Decisions:
             (multi-output fusion) where a legal partner exists.
         unit: int16 [N]; index into `Graph.units`: the execution unit of the cluster rooted here.
             Ignored for fused nodes, which run where their consumers run.
+        restructure: int8 [N]; index into `graphopt.hlo.restructure.RESTRUCTURES`: what the operation
+            is replaced with before anything else is decided; 0, which is also what leaving the
+            argument out means, keeps it. The other fields of a replaced node go to its replacement.
     """
 
     fuse: NDArray[np.bool_]
     join: NDArray[np.bool_]
     unit: NDArray[np.int16]
+    restructure: NDArray[np.int8] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """Checks that the three vectors have one length and the right dtypes.
+        """Fills in `restructure`; checks that the vectors have one length and the right dtypes.
 
         Raises:
             DecisionError: a vector is not one-dimensional, differs in length or has another dtype.
         """
-        for name, dtype in (("fuse", np.bool_), ("join", np.bool_), ("unit", np.int16)):
+        if self.restructure is None:
+            count = len(self.fuse) if isinstance(self.fuse, np.ndarray) and self.fuse.ndim else 0
+            object.__setattr__(self, "restructure", np.zeros(count, np.int8))
+        for name, dtype in _DTYPES.items():
             value = getattr(self, name)
             if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype != dtype:
                 raise _error(
@@ -57,7 +68,7 @@ class Decisions:
 
     def copy(self) -> Decisions:
         """A copy whose arrays may be changed."""
-        return Decisions(self.fuse.copy(), self.join.copy(), self.unit.copy())
+        return Decisions(**{name: getattr(self, name).copy() for name in FIELDS})
 
     def with_changes(self, **fields: NDArray[Any]) -> Decisions:
         """These decisions with some vectors replaced."""
@@ -120,12 +131,15 @@ class Masks:
         fuse_rule: int16 [N, 2]; axis 1 is the value of `Decisions.fuse`; `ALLOWED` or a rule index.
         join_rule: int16 [N, 2]; likewise for `Decisions.join`.
         unit_rule: int16 [N, U]; likewise for `Decisions.unit`, U execution units.
+        restructure_rule: int16 [N, R]; likewise for `Decisions.restructure`, R rows of the table of
+            restructures.
     """
 
     rules: tuple[str, ...]
     fuse_rule: NDArray[np.int16]
     join_rule: NDArray[np.int16]
     unit_rule: NDArray[np.int16]
+    restructure_rule: NDArray[np.int16]
 
     @property
     def fuse(self) -> NDArray[np.bool_]:
@@ -141,6 +155,11 @@ class Masks:
     def unit(self) -> NDArray[np.bool_]:
         """bool [N, U]; True = allowed."""
         return np.equal(self.unit_rule, ALLOWED)
+
+    @property
+    def restructure(self) -> NDArray[np.bool_]:
+        """bool [N, R]; True = allowed."""
+        return np.equal(self.restructure_rule, ALLOWED)
 
     def why_not(self, node: int, field: str, value: int) -> str | None:
         """Name of the rule that forbids `value` for `field` of `node`; None if it is allowed."""

@@ -12,14 +12,14 @@ from graphopt.hlo.regions import Plan, Region
 from graphopt.hlo.schema import HloComputationProto
 
 
-def emit(graph: Graph, clustering: Clustering, plans: list[Plan]) -> tuple[Any, dict[str, int]]:
-    """The rewritten ``HloModuleProto``, and which item each of its entries' instructions executes."""
+def emit(graph: Graph, clustering: Clustering, plans: list[Plan]) -> ModuleWriter:
+    """The rewritten module, with where each node went; the proto is its ``module``."""
     module = ModuleWriter(graph, clustering)
     module.add_kept_computations()
     for plan in plans:
         proto = ComputationWriter(module, plan).run()
         module.module.computations.add().CopyFrom(proto)
-    return module.module, module.entry_names
+    return module
 
 
 class ComputationWriter:

@@ -29,6 +29,10 @@ class ModuleWriter:
         self._serial = 0
         self.entry_names: dict[str, int] = {}
         """Instruction name -> item, or first item of the native region, that it executes."""
+        self.origin: dict[tuple[int, int], int] = {}
+        """(computation id, local id) of an instruction written for a node -> the node."""
+        self.placed: dict[int, tuple[int, int]] = {}
+        """First output of an item -> its instruction as (computation id, local id)."""
 
     def add_kept_computations(self) -> None:
         """Applied functions and opaque fusion bodies, unchanged."""
@@ -89,6 +93,7 @@ class Scope:
         instruction.MergeFromString(source.attributes[node])
         instruction.name = self.module.unique_name(source.names[node])
         instruction.id = len(self.proto.instructions)
+        self.module.origin[self.proto.id, instruction.id] = node
         instruction.operand_ids.extend(operands)
         if source.metadata[node]:
             instruction.metadata = source.metadata[node]
@@ -138,12 +143,15 @@ def write_item(scope: Scope, clustering: Clustering, item: int, values: dict[int
     """Writes a plain instruction or a fusion; records the ids of its values in `values`."""
     cluster = clustering.clusters.get(item)
     if cluster is not None:
-        return _write_cluster(scope, cluster, values)
+        fusion = _write_cluster(scope, cluster, values)
+        scope.module.placed[item] = (scope.proto.id, fusion.id)
+        return fusion
     graph = scope.graph
     instruction = scope.add_node(item, [values[o] for o in graph.operand_lists[item]])
     if graph.source.config[item] and graph.source.bare[item]:
         instruction.backend_config = graph.source.config[item]
     values[item] = int(instruction.id)
+    scope.module.placed[item] = (scope.proto.id, instruction.id)
     return instruction
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from graphopt.hlo.module import ModuleIndex, Role
 from graphopt.hlo.ops import OPS, Op
 from graphopt.hlo.schema import DType, OpMetadata
 from graphopt.machine import Unit, UnitKind
+
+if TYPE_CHECKING:
+    from graphopt.hlo.restructure.apply import Restructured
 
 IntArray = NDArray[np.int32]
 
@@ -85,6 +88,8 @@ class Source:
         position: sort key, the node's place in the incoming module.
         frozen: (state, rule name) where in-place promises fix the fuse decision: `FROZEN_ROOT` or
             `FROZEN_FUSED`.
+        instances: (computation id, local id) of the module's instructions that became the node:
+            several where equal ones were merged.
     """
 
     module: ModuleIndex
@@ -97,6 +102,7 @@ class Source:
     bare: list[bool]
     position: list[int]
     frozen: list[tuple[int, str] | None]
+    instances: list[tuple[tuple[int, int], ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +223,18 @@ class Graph:
         from graphopt.hlo.library import library_nodes  # it reads graphs
 
         return library_nodes(self)
+
+    @cached_property
+    def regional(self) -> NDArray[np.bool_]:
+        """bool [N]; nodes that a native region may contain as they are, called computations included."""
+        from graphopt.hlo.regional import regional_nodes  # it reads graphs
+
+        return regional_nodes(self)
+
+    @cached_property
+    def restructured(self) -> dict[bytes, Restructured]:
+        """Restructured graphs made from this one, by codes (see `graphopt.hlo.restructure`)."""
+        return {}
 
     @cached_property
     def plain_copies(self) -> NDArray[np.bool_]:

@@ -21,9 +21,12 @@ from graphopt.errors import DecisionError, UnsupportedModuleError
 from graphopt.hlo import config
 from graphopt.hlo.decisions import ALLOWED, Masks
 from graphopt.hlo.graph import FROZEN_FUSED, FROZEN_ROOT
-from graphopt.hlo.module import ComputationIndex, Instruction
 from graphopt.hlo.ops import OpKind
-from graphopt.hlo.schema import DType, HloInstructionProto
+from graphopt.hlo.regional import regional_nodes
+from graphopt.hlo.restructure.legal import opened, restructure_rules
+from graphopt.hlo.restructure.table import RESTRUCTURES
+from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
+from graphopt.hlo.schema import DType
 from graphopt.machine import UnitKind
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ class Facts:
         self.root = np.zeros(len(graph), np.bool_)
         self.root[[c.root for c in graph.computations]] = True
         self.clusterable = self.fusible & ~self.plain_copy
+        self.opened = np.zeros(len(graph), np.bool_)
+        """bool [N]; walls for native regions that a restructure takes away."""
         self.fuse_rule = np.full(len(graph), ALLOWED, np.int16)
         """int16 [N]; what the rules evaluated so far say of fuse=1 (`make_masks` shares its column)."""
 
@@ -81,43 +86,6 @@ class Facts:
     def frozen(self, state: int, rule: str) -> BoolArray:
         """Nodes that in-place promises fix in `state` under the name `rule`."""
         return np.array([f == (state, rule) for f in self.graph.source.frozen], np.bool_)
-
-    @cached_property
-    def regional(self) -> BoolArray:
-        """Nodes that a native region may contain, called computations included."""
-        graph = self.graph
-        ok = np.array([op.regional for op in graph.ops], np.bool_)
-        by_caller: dict[int, list[int]] = {}
-        for i, computation in enumerate(graph.computations):
-            if computation.caller is not None:
-                by_caller.setdefault(computation.caller, []).append(i)
-            for node in range(computation.first, computation.end):
-                if graph.ops[node].name == "fusion":
-                    ok[node] = self._regional_fusion(node)
-                elif graph.ops[node].name == "dot":
-                    types = {int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])}
-                    ok[node] = len(types) == 1
-                for callee in by_caller.get(node, ()):
-                    inner = graph.computations[callee]
-                    ok[node] &= bool(ok[inner.first : inner.end].all())
-        return ok
-
-    def _regional_fusion(self, node: int) -> bool:
-        module = self.graph.source.module
-        body = module.computations[self.graph.source.called[node][0]]
-        proto = HloInstructionProto.FromString(self.graph.source.attributes[node])
-        return proto.fusion_kind != "kCustom" and all(
-            i.opcode not in ("scatter", "fusion") and not _mixes_types(body, i)
-            for i in body.instructions
-        )
-
-
-def _mixes_types(computation: ComputationIndex, instruction: Instruction) -> bool:
-    """True for a dot whose operands and result differ in type: its native code is not valid LLVM."""
-    if instruction.opcode != "dot":
-        return False
-    operands = [computation.by_id[i] for i in instruction.operands]
-    return len({i.shape.element_type for i in (instruction, *operands)}) > 1
 
 
 Predicate = Callable[[Facts], BoolArray]
@@ -188,8 +156,9 @@ RULES: Final[tuple[Rule, ...]] = (
          lambda f: _is_writer(f) & ~f.default_library),
     Rule("loop-operation", "unit", UnitKind.RUNTIME, "the operation is computed by a loop",
          lambda f: f.clusterable),
+    # A wall that a restructure can take away is allowed; `clusters` settles whether it was taken.
     Rule("not-in-region", "unit", UnitKind.NATIVE, "a native region cannot contain it",
-         lambda f: ~f.regional | f.structure),
+         lambda f: ~regional_nodes(f.graph, f.opened) | f.structure),
 )  # fmt: skip
 """The rules that do not depend on other decisions."""
 
@@ -272,16 +241,30 @@ def make_masks(graph: Graph) -> Masks:
             the rules do not describe this module.
     """
     facts = Facts(graph)
-    names = list(dict.fromkeys([*(rule.name for rule in RULES), PARTITION_RULE.name]))
+    names = list(dict.fromkeys([*(r.name for r in RULES), PARTITION_RULE.name, *RESTRUCTURE_RULES]))
     masks = Masks(
         rules=tuple(names),
         fuse_rule=np.full((len(graph), 2), ALLOWED, np.int16),
         join_rule=np.full((len(graph), 2), ALLOWED, np.int16),
         unit_rule=np.full((len(graph), len(graph.units)), ALLOWED, np.int16),
+        restructure_rule=np.full((len(graph), len(RESTRUCTURES)), ALLOWED, np.int16),
     )
     facts.fuse_rule = masks.fuse_rule[:, 1]
-    kinds = [unit.kind for unit in graph.units]
+    _apply(facts, masks, ("fuse", "join"))
+    masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names)
+    facts.opened = opened(masks.restructure_rule)
+    _apply(facts, masks, ("unit",))
+    _add_partition_rules(graph, facts, masks, names.index(PARTITION_RULE.name))
+    _check_default(graph, masks)
+    return masks
+
+
+def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
+    """Enters the rules about some fields; the first rule that forbids a value names it."""
+    kinds = [unit.kind for unit in facts.graph.units]
     for rule in RULES:
+        if rule.field not in fields:
+            continue
         table = getattr(masks, f"{rule.field}_rule")
         where = rule.forbids(facts)
         columns = (
@@ -290,10 +273,7 @@ def make_masks(graph: Graph) -> Masks:
             else [i for i, kind in enumerate(kinds) if kind == rule.value]
         )
         for column in columns:
-            table[where & (table[:, column] == ALLOWED), column] = names.index(rule.name)
-    _add_partition_rules(graph, facts, masks, names.index(PARTITION_RULE.name))
-    _check_default(graph, masks)
-    return masks
+            table[where & (table[:, column] == ALLOWED), column] = masks.rules.index(rule.name)
 
 
 def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) -> None:

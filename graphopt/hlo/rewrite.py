@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from graphopt.hlo.clusters import Clustering, form_clusters
 from graphopt.hlo.decisions import Decisions
@@ -11,6 +13,7 @@ from graphopt.hlo.emit import emit
 from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.regions import Plan, Region, make_plan
+from graphopt.hlo.restructure.apply import apply_restructures
 from graphopt.hlo.verify import verify
 
 
@@ -25,6 +28,7 @@ class Rewrite:
         overrides: rule name -> number of decisions that interactions settled under it.
         items: instruction name -> node of the cluster's first output, of the plain instruction, or of the
             first item of the native region that it executes: joins profiles with the plan.
+        restructured: number of operations that were replaced.
     """
 
     data: bytes
@@ -32,10 +36,15 @@ class Rewrite:
     regions: int
     overrides: dict[str, int] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict, repr=False)
+    restructured: int = 0
 
 
 def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     """Applies decisions to a graph's module.
+
+    Operations are replaced first (`Decisions.restructure`); the other decisions are then carried over
+    to the graph of the module that results. A caller that wants to decide about the replacements too
+    takes that graph from `restructured` and rewrites it.
 
     Args:
         graph: as built from the incoming module.
@@ -46,8 +55,13 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
         VerificationError: the result breaks a static rule (a defect here, never the caller's).
     """
     graph.masks.check(decisions)
+    if decisions.restructure.any():
+        after = apply_restructures(graph, decisions.restructure)
+        result = rewrite(after.graph, after.carry(decisions))
+        return replace(result, restructured=int(np.count_nonzero(decisions.restructure)))
     clustering, plans = plan(graph, decisions)
-    module, items = emit(graph, clustering, plans)
+    written = emit(graph, clustering, plans)
+    module = written.module
     verify(module, graph.source.module)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
     return Rewrite(
@@ -55,7 +69,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
         clusters=len(clustering.clusters),
         regions=regions,
         overrides=dict(Counter(rule for _, rule in clustering.overrides)),
-        items=items,
+        items=written.entry_names,
     )
 
 

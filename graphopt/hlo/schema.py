@@ -53,20 +53,67 @@ SCHEMA: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("tuple_index", 13, "int64"),
         ("dimensions", 14, "*int64"),
         ("window", 15, "Window"),
-        ("slice_dimensions", 17, "*bytes"),
+        ("slice_dimensions", 17, "*SliceDimensions"),
+        ("dynamic_slice_sizes", 20, "*int64"),
         ("padding_config", 21, "PaddingConfig"),
         ("custom_call_target", 28, "string"),
         ("dot_dimension_numbers", 30, "DotDimensionNumbers"),
+        ("gather_dimension_numbers", 33, "GatherDimensionNumbers"),
+        ("gather_slice_sizes", 34, "*int64"),
         ("id", 35, "int64"),
         ("operand_ids", 36, "*int64"),
         ("control_predecessor_ids", 37, "*int64"),
         ("called_computation_ids", 38, "*int64"),
         ("sharding", 40, "bytes"),
         ("backend_config", 43, "bytes"),
+        ("scatter_dimension_numbers", 48, "ScatterDimensionNumbers"),
+        ("triangular_solve_options", 59, "TriangularSolveOptions"),
+        ("is_stable", 60, "bool"),
+        ("cholesky_options", 62, "CholeskyOptions"),
+        ("comparison_direction", 63, "string"),
+        ("indices_are_sorted", 67, "bool"),
         ("frontend_attributes", 68, "FrontendAttributes"),
         ("output_operand_aliasing", 74, "*OutputOperandAliasing"),
         ("custom_call_has_side_effect", 65, "bool"),
+        ("unique_indices", 69, "bool"),
+        ("comparison_type", 72, "string"),
+        ("k", 81, "int64"),
+        ("largest", 85, "bool"),
         ("original_value", 88, "bytes"),
+    ),
+    "SliceDimensions": (("start", 1, "int64"), ("limit", 2, "int64"), ("stride", 3, "int64")),
+    "GatherDimensionNumbers": (
+        ("offset_dims", 1, "*int64"),
+        ("collapsed_slice_dims", 2, "*int64"),
+        ("start_index_map", 3, "*int64"),
+        ("index_vector_dim", 4, "int64"),
+        ("operand_batching_dims", 5, "*int64"),
+        ("start_indices_batching_dims", 6, "*int64"),
+    ),
+    "ScatterDimensionNumbers": (
+        ("update_window_dims", 1, "*int64"),
+        ("inserted_window_dims", 2, "*int64"),
+        ("scatter_dims_to_operand_dims", 3, "*int64"),
+        ("index_vector_dim", 4, "int64"),
+        ("input_batching_dims", 5, "*int64"),
+        ("scatter_indices_batching_dims", 6, "*int64"),
+    ),
+    "TriangularSolveOptions": (
+        ("left_side", 1, "bool"),
+        ("lower", 2, "bool"),
+        ("unit_diagonal", 3, "bool"),
+        ("transpose_a", 4, "int32"),
+    ),
+    "CholeskyOptions": (("lower", 1, "bool"),),
+    "LiteralProto": (
+        ("shape", 1, "ShapeProto"),
+        ("preds", 2, "*bool"),
+        ("s32s", 4, "*int32"),
+        ("s64s", 5, "*int64"),
+        ("u32s", 6, "*uint32"),
+        ("u64s", 7, "*uint64"),
+        ("f32s", 8, "*float"),
+        ("f64s", 9, "*double"),
     ),
     "FrontendAttributes": (("map", 1, "*FrontendAttributesEntry"),),
     "FrontendAttributesEntry": (("key", 1, "string"), ("value", 2, "string")),
@@ -86,6 +133,7 @@ SCHEMA: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("minor_to_major", 1, "*int64"),
         ("tiles", 6, "*bytes"),
         ("element_size_in_bits", 7, "int64"),
+        ("tail_padding_alignment_in_elements", 16, "int64"),
     ),
     "ProgramShapeProto": (
         ("parameters", 1, "*ShapeProto"),
@@ -141,6 +189,7 @@ XLA_MESSAGE_NAMES: Final = {
     "PaddingDimension": "PaddingConfig.PaddingConfigDimension",
     "FileLocation": "StackFrameIndexProto.FileLocation",
     "StackFrame": "StackFrameIndexProto.StackFrame",
+    "SliceDimensions": "HloInstructionProto.SliceDimensions",
 }
 """Names in XLA's own schema, where they differ (nested messages)."""
 
@@ -212,6 +261,10 @@ _SCALARS = {
     "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
     "int32": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
     "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
+    "uint32": descriptor_pb2.FieldDescriptorProto.TYPE_UINT32,
+    "uint64": descriptor_pb2.FieldDescriptorProto.TYPE_UINT64,
+    "float": descriptor_pb2.FieldDescriptorProto.TYPE_FLOAT,
+    "double": descriptor_pb2.FieldDescriptorProto.TYPE_DOUBLE,
 }
 
 
@@ -248,6 +301,7 @@ _CLASSES: Final = _message_classes()
 HloModuleProto: Any = _CLASSES["HloModuleProto"]
 HloComputationProto: Any = _CLASSES["HloComputationProto"]
 HloInstructionProto: Any = _CLASSES["HloInstructionProto"]
+LiteralProto: Any = _CLASSES["LiteralProto"]
 ShapeProto: Any = _CLASSES["ShapeProto"]
 OpMetadata: Any = _CLASSES["OpMetadata"]
 StackFrameIndexProto: Any = _CLASSES["StackFrameIndexProto"]

@@ -49,7 +49,7 @@ def verify(proto: Any, original: ModuleIndex | None = None) -> None:
         for name, message in check(module):
             raise _violation(rule, name, message)
     if original is not None:
-        _check_signature(module, original)
+        check_signature(module, original)
     _check_in_place(module)
 
 
@@ -63,7 +63,12 @@ def _violation(rule: str, node: str, what: str) -> VerificationError:
     )
 
 
-def _check_signature(module: ModuleIndex, original: ModuleIndex) -> None:
+def check_signature(module: ModuleIndex, original: ModuleIndex) -> None:
+    """Checks that a module takes and returns what the incoming one does.
+
+    Raises:
+        VerificationError: rules ``entry-result`` and ``entry-parameters``.
+    """
     ours = module.computations[module.proto.entry_computation_id]
     theirs = original.computations[original.proto.entry_computation_id]
     if _root_shape(ours) != _root_shape(theirs):

@@ -8,12 +8,14 @@ leaves out (overlap of independent thunks, caches shared between kernels) is the
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo import DecisionBatch, Decisions, Graph
+from graphopt.errors import GraphOptError
+from graphopt.hlo import DecisionBatch, Decisions, Graph, Restructured, apply_restructures
 from graphopt.hlo.graph import UNKNOWN_TRIPS
 from graphopt.hlo.regions import Region
 from graphopt.hlo.rewrite import plan
@@ -26,13 +28,16 @@ from graphopt.measure.runner import Runner
 from graphopt.measure.scoring import Scores
 from graphopt.measure.signatures import Namer, Signatures
 from graphopt.store import Store
-from graphopt.store.kernels import all_kernels, get_kernels
+from graphopt.store.kernels import Kernel, all_kernels, get_kernels
 
 THUNK_NS: Final = DISPATCH_NS
 """Dispatch of one thunk beside the kernel itself."""
 
 ITERATION_NS: Final = 100.0
 """One iteration of a loop that the thunk executor runs, beside its thunks."""
+
+KEPT_REPLACEMENTS: Final = 32
+"""Restructured graphs whose scorers are kept."""
 
 CALL_NS: Final = 3000.0
 """A call of the module from Python."""
@@ -73,6 +78,7 @@ class BankScorer:
         self.executions = np.minimum(graph.executions, 1e9)
         self._loops = self._loop_costs()
         self._default_s: float | None = None
+        self._replaced: OrderedDict[bytes, tuple[Restructured, BankScorer]] = OrderedDict()
 
     def _loop_costs(self) -> list[tuple[int, float]]:
         """(loop, nanoseconds of its iterations when the thunk executor runs it)."""
@@ -95,7 +101,54 @@ class BankScorer:
         return self._default_s
 
     def score(self, batch: DecisionBatch) -> Scores:
-        """Predicted seconds of B vectors."""
+        """Predicted seconds of B vectors.
+
+        Vectors that replace operations are scored on the graph that results, which costs a rebuild for
+        every new set of replacements.
+        """
+        replaced = np.asarray(batch.fields["restructure"].any(axis=1))
+        if replaced.any():
+            return self._score_mixed(batch, replaced)
+        return self._score_plain(batch)
+
+    def _score_mixed(self, batch: DecisionBatch, replaced: NDArray[np.bool_]) -> Scores:
+        seconds = np.zeros(len(batch))
+        reasons: list[str | None] = [None] * len(batch)
+        measured = known = 0
+        plain = np.flatnonzero(~replaced)
+        if len(plain):
+            scores = self._score_plain(
+                DecisionBatch({f: v[plain] for f, v in batch.fields.items()})
+            )
+            seconds[plain], measured, known = scores.seconds, scores.measured, scores.known
+        for row in np.flatnonzero(replaced).tolist():
+            try:
+                scorer, vector = self._settled(batch[row])
+            except GraphOptError as error:
+                seconds[row], reasons[row] = np.nan, error.what
+                continue
+            scores = scorer._score_plain(DecisionBatch.stack([vector]))
+            seconds[row] = scores.seconds[0]
+            measured, known = measured + scores.measured, known + scores.known
+        return Scores(seconds, tuple(reasons), measured, known)
+
+    def _settled(self, decisions: Decisions) -> tuple[BankScorer, Decisions]:
+        """The scorer of the graph that a vector's replacements lead to, and the vector on it."""
+        if not decisions.restructure.any():
+            return self, decisions
+        key = decisions.restructure.tobytes()
+        found = self._replaced.get(key)
+        if found is None:
+            after = apply_restructures(self.graph, decisions.restructure)
+            found = (after, BankScorer(after.graph, self.store, self.pricer.model))
+            while len(self._replaced) >= KEPT_REPLACEMENTS:
+                self._replaced.popitem(last=False)
+            self._replaced[key] = found
+        self._replaced.move_to_end(key)
+        after, scorer = found
+        return scorer, after.carry(decisions)
+
+    def _score_plain(self, batch: DecisionBatch) -> Scores:
         before = self.pricer.known, self.pricer.predicted
         signatures = self.namer.name(batch)
         times = self.table.get(signatures.key)
@@ -164,15 +217,19 @@ class BankScorer:
             kernels measured; 0 if the vector failed.
         """
         found = runner.profile(decisions, runs)
-        if not found:
-            return 0
+        if found:
+            scorer, vector = self._settled(decisions)
+            scorer._take(vector, found)
+            self._default_s = None
+        return len(found)
+
+    def _take(self, decisions: Decisions, found: list[tuple[Kernel, int, float]]) -> None:
+        """Takes one profile, made of this graph, into the tables."""
         batch = DecisionBatch.stack([decisions])
         signatures = self.namer.name(batch)
         by_item = {item: (kernel.ns, executions) for kernel, item, executions in found}
         self._learn_trips(by_item)
         self._learn(decisions, signatures, {i: ns for i, (ns, _) in by_item.items()})
-        self._default_s = None
-        return len(found)
 
     def _learn_trips(self, by_item: dict[int, tuple[float, float]]) -> None:
         """True executions of computations whose trip count XLA did not know."""
@@ -226,6 +283,9 @@ class BankScorer:
         """
         if self.store is None or not self.store.exists():
             return 0
+        scorer, decisions = self._settled(decisions)
+        if scorer is not self:
+            return scorer.recall(decisions)
         clustering, plans = plan(self.graph, decisions)
         kernels = kernels_of(self.pricer.reader, clustering, plans)
         known = get_kernels(self.store, [k.key for k in kernels.values()])

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import Decisions, Graph, settle
 from graphopt.hlo.clusters import Cluster, Clustering
 from graphopt.hlo.fingerprint import hash_computation
 from graphopt.hlo.ops import OpKind
@@ -271,7 +271,11 @@ def combine(parts: list[tuple[NDArray[np.float64], float]]) -> NDArray[np.float6
 
 
 def kernel_keys(graph: Graph, decisions: Decisions) -> dict[int, Kernel]:
-    """Kernels of a decision vector: first item -> kernel, for everything that runs as a thunk."""
+    """Kernels of a decision vector: first item -> kernel, for everything that runs as a thunk.
+
+    Items are nodes of the settled graph (`graphopt.hlo.settle`).
+    """
+    graph, decisions = settle(graph, decisions)
     clustering, plans = plan(graph, decisions)
     return kernels_of(KernelReader(graph), clustering, plans)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from graphopt.hlo import Decisions, Graph, build_graph, rewrite
+from graphopt.hlo import Decisions, Graph, build_graph, rewrite, settle
 from graphopt.hlo.rewrite import Rewrite
 from graphopt.measure.features import FEATURES, kernel_keys
 from graphopt.measure.inputs import load_inputs, made_up_inputs
@@ -140,10 +140,10 @@ class Session:
 
         XLA's own module is profiled as its identity rewrite, whose kernels have keys.
         """
-        wanted = decode_decisions(self.graph, decisions)
-        result = rewrite(self.graph, wanted)
+        graph, wanted = settle(self.graph, decode_decisions(self.graph, decisions))
+        result = rewrite(graph, wanted)
         executable = self.stub.compile(result.data)
-        keys = kernel_keys(self.graph, wanted)
+        keys = kernel_keys(graph, wanted)
         # The event of a loop covers those of its body: only kernels are looked for.
         names = {name: item for name, item in result.items.items() if item in keys}
         library = [n for n, i in names.items() if keys[i].features[LIBRARY] > 0]

@@ -13,6 +13,7 @@ from graphopt.hlo import Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
+from graphopt.policy.walls import is_wall, wall_costs
 
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
@@ -39,6 +40,12 @@ NATIVE_DOT_FLOPS_PER_NS: Final = 1.5
 LOOP_NS: Final = 150.0
 """One iteration of a while loop run by the thunk executor, beside its kernels."""
 
+SCALAR_CODE: Final = 1.0
+ARRAY_CODE: Final = 2.5
+WALL_CODE: Final = 40.0
+"""Compile time of a scalar operation, of a loop over an array, and of a replaced wall, inside native
+code; relative to each other."""
+
 
 @dataclass
 class LoopCosts:
@@ -46,11 +53,11 @@ class LoopCosts:
 
     Attributes:
         dispatch_ns: what the thunk executor adds.
-        library_ns: matrix products by the library, calls included.
-        native_dot_ns: the same products as plain loops.
+        library_ns: matrix products by the library and other runtime calls.
+        native_dot_ns: the same as plain loops.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
-        nodes: operations, inner computations included.
+        code: length of the native code, inner computations included; one unit is a scalar operation.
     """
 
     dispatch_ns: float = 0.0
@@ -58,7 +65,7 @@ class LoopCosts:
     native_dot_ns: float = 0.0
     work_ns: float = 0.0
     parallel_ns: float = 0.0
-    nodes: int = 0
+    code: float = 0.0
 
     def add(self, other: LoopCosts, times: float) -> None:
         """Adds `other`, run `times` times."""
@@ -67,7 +74,7 @@ class LoopCosts:
         self.native_dot_ns += other.native_dot_ns * times
         self.work_ns += other.work_ns * times
         self.parallel_ns += other.parallel_ns * times
-        self.nodes += other.nodes
+        self.code += other.code
 
     def default_ns(self, cores: int) -> float:
         """Time as XLA runs it."""
@@ -103,9 +110,16 @@ class CostModel:
             op = graph.ops[node]
             if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
                 continue
-            total.nodes += 1
+            total.code += SCALAR_CODE if graph.elements[node] <= 1 else ARRAY_CODE
             if node in self.callees:
                 total.add(self.control(node), 1.0)
+                continue
+            if is_wall(graph, node):
+                call, replacement = wall_costs(graph, node)
+                total.library_ns += call
+                total.native_dot_ns += replacement
+                total.dispatch_ns += THUNK_NS
+                total.code += WALL_CODE
                 continue
             if op.name == "dot":
                 flops = dot_flops(graph, node)
@@ -151,13 +165,19 @@ def node_work(graph: Graph) -> list[float]:
             out.append(0.0)
             continue
         count = elements[node]
+        moved = nbytes[node]
+        frozen = graph.source.frozen[node]
+        if frozen is not None and frozen[1] == "in-place-update" and op.name != "bitcast":
+            # Only the update is written.
+            update = graph.operand_lists[node][1]
+            count, moved = elements[update], nbytes[update]
         if op.name == "reduce" and graph.operand_lists[node]:
             count = max(count, elements[graph.operand_lists[node][0]])
         vector = count >= 16 and op.name not in ("gather", "dynamic-slice")
         rate = OPERATIONS_PER_NS if vector else SCALAR_OPERATIONS_PER_NS
         ns = count * op.cost / rate
         if not fused[node]:
-            ns += nbytes[node] / (BYTES_PER_NS if nbytes[node] > 1 << 19 else CACHED_BYTES_PER_NS)
+            ns += moved / (BYTES_PER_NS if moved > 1 << 19 else CACHED_BYTES_PER_NS)
         out.append(ns)
     return out
 

@@ -1,12 +1,14 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Five steps, each a function that edits a copy of XLA's decisions:
+Six steps, each a function that edits a copy of XLA's decisions:
 
-1. loops over small tensors become native regions (dispatch of tiny kernels dominates them);
+1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
+   keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
 2. in the remaining loops, runs of small kernels become native regions;
-3. values that XLA recomputes at more cost than a trip through memory are written to memory;
-4. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
-5. outputs of one shape that read the same large arrays are computed in one pass.
+3. reductions to scalars that XLA computes in scalar code or from copies become trees;
+4. values that XLA recomputes at more cost than a trip through memory are written to memory;
+5. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
+6. outputs of one shape that read the same large arrays are computed in one pass.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -18,25 +20,30 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import Computation, Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
-from graphopt.policy import costs
+from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel
 
 MARGIN: Final = 1.2
 """Estimated gain from which a loop becomes native."""
 
-MAX_NATIVE_NODES: Final = 3000
-"""Largest loop, inner ones included, compiled as one function: compile time grows faster than size."""
+MAX_NATIVE_CODE: Final = 2800.0
+"""Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
+faster than size. At this size it is about 1.5 times that of XLA's default; regions inside the loop
+are cut to a length where it is not longer than the default's."""
 
 SMALL_KERNEL_NS: Final = 500.0
 """A kernel shorter than this spends a good part of its time in dispatch."""
 
 MIN_EXECUTIONS: Final = 8.0
-"""Straight-line regions are made only where code runs this often per call."""
+"""Straight-line regions are made inside loops only where code runs this often per call."""
+
+MIN_ENTRY_KERNELS: Final = 48
+"""Outside loops they are made only of so many small kernels."""
 
 RECOMPUTE_MARGIN: Final = 2.5
 MIN_SAVED_NS: Final = 1000.0
@@ -54,6 +61,7 @@ MAX_CLOSURE: Final = 64
 STEPS: Final = (
     "native loops",
     "small runs",
+    "reductions",
     "keep in memory",
     "library normalisations",
     "one pass outputs",
@@ -77,6 +85,8 @@ def heuristic_steps(graph: Graph, steps: Collection[str]) -> Decisions:
         native = _native_loops(graph, model, decisions, masks.unit)
     if "small runs" in steps:
         _small_runs(graph, model, decisions, masks.unit, native)
+    if "reductions" in steps:
+        walls.replace_reductions(graph, decisions)
     if "keep in memory" in steps:
         _keep_in_memory(graph, decisions, masks.fuse)
     if "library normalisations" in steps:
@@ -111,12 +121,24 @@ def _native_loops(
             if (
                 graph.ops[node].name == "while"
                 and allowed[node, unit]
-                and cost.nodes <= MAX_NATIVE_NODES
+                and cost.code <= MAX_NATIVE_CODE
                 and cost.default_ns(model.cores) > MARGIN * cost.native_ns() + costs.LOOP_NS
             ):
                 decisions.unit[node] = unit
                 inside.update(model.callees[node])
+                _open_walls(graph, model, decisions, node)
     return inside
+
+
+def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
+    """Replaces what keeps a loop from being native, also in the loops inside it."""
+    for index in model.callees[loop]:
+        computation = graph.computations[index]
+        nodes = range(computation.first, computation.end)
+        walls.open_walls(graph, decisions, nodes)
+        for node in nodes:
+            if node in model.callees:
+                _open_walls(graph, model, decisions, node)
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
@@ -133,22 +155,46 @@ def _small_runs(
 ) -> None:
     """Gathers small kernels of loop bodies and branches into native regions."""
     unit = _unit_index(graph, UnitKind.NATIVE)
-    executions = graph.executions
     for index, computation in enumerate(graph.computations):
-        if index in native or computation.role not in (Role.LOOP_BODY, Role.BRANCH):
+        if index in native:
             continue
-        if executions[computation.first] < MIN_EXECUTIONS:
+        small = [
+            node
+            for node in range(computation.first, computation.end)
+            if not decisions.fuse[node]
+            and allowed[node, unit]
+            and _is_small(graph, model, decisions, node)
+        ]
+        if not _worth_regions(graph, computation, len(small)):
             continue
-        for node in range(computation.first, computation.end):
-            op = graph.ops[node]
-            if decisions.fuse[node] or not allowed[node, unit]:
-                continue
-            if op.kind in (OpKind.STRUCTURE, OpKind.CONTROL) or op.name in ("bitcast", "dot"):
-                continue
-            if graph.units[decisions.unit[node]].threads == 1 and (
-                _cluster_work(graph, model, node) < SMALL_KERNEL_NS
-            ):
-                decisions.unit[node] = unit
+        decisions.unit[small] = unit
+        for node in small:
+            if walls.is_wall(graph, node):
+                decisions.restructure[node] = walls.opening_code(graph, node)
+
+
+def _worth_regions(graph: Graph, computation: Computation, small: int) -> bool:
+    """Regions are made where code runs often, or where dispatch of many kernels is the time."""
+    if computation.role in (Role.LOOP_BODY, Role.BRANCH):
+        return bool(graph.executions[computation.first] >= MIN_EXECUTIONS)
+    return computation.role is Role.ENTRY and small >= MIN_ENTRY_KERNELS
+
+
+def _is_small(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> bool:
+    """True for a kernel that spends a good part of its time in dispatch, now or when replaced."""
+    op = graph.ops[node]
+    if op.kind in (OpKind.STRUCTURE, OpKind.CONTROL) or op.name == "bitcast":
+        return False
+    if walls.is_wall(graph, node):
+        call, replacement = walls.wall_costs(graph, node)
+        return replacement < call + costs.THUNK_NS
+    if op.name == "dot":
+        flops = costs.dot_flops(graph, node)
+        call = costs.RUNTIME_CALL_NS + flops / costs.DOT_FLOPS_PER_NS
+        return flops / costs.NATIVE_DOT_FLOPS_PER_NS < call
+    if graph.units[decisions.unit[node]].threads > 1:
+        return False
+    return _cluster_work(graph, model, node) < SMALL_KERNEL_NS
 
 
 def _cluster_work(graph: Graph, model: CostModel, root: int) -> float:

@@ -15,8 +15,10 @@ from jax import lax
 from support import MACHINE, capture, captured, changed, node, nodes, normal, unit
 
 from graphopt.errors import DecisionError
-from graphopt.hlo import Decisions, Graph, build_graph
+from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.legality import PARTITION_RULE, RULES
+from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 
@@ -356,7 +358,10 @@ def test_every_rule_has_a_case():
 def test_every_rule_says_why():
     for rule in (*RULES, PARTITION_RULE):
         assert rule.message and rule.message[0].islower() and not rule.message.endswith(".")
-    assert set(graph_of("loop").masks.rules) == {rule.name for rule in (*RULES, PARTITION_RULE)}
+    for message in RESTRUCTURE_RULES.values():
+        assert message and message[0].islower() and not message.endswith(".")
+    names = {rule.name for rule in (*RULES, PARTITION_RULE)} | set(RESTRUCTURE_RULES)
+    assert set(graph_of("loop").masks.rules) == names
 
 
 # Rules on programs that jax compiles.
@@ -395,15 +400,23 @@ def test_a_late_reader_in_a_loop_body():
     assert [bool(graph.default.fuse[i]) for i in nodes(graph, "tanh")] == [False, False]
 
 
-def test_a_custom_call_is_no_region():
-    graph = captured("cholesky_solve").graph
+def test_a_custom_call_is_no_region_unless_it_can_be_replaced():
+    def fn(x: jax.Array) -> Any:
+        return jnp.linalg.eigh(x + x.T)[0], jnp.linalg.cholesky(x @ x.T + 4 * jnp.eye(4))
+
+    graph = capture(fn, normal(4, 4)).graph
     native = unit(graph, UnitKind.NATIVE)
-    for call in nodes(graph, "custom-call"):
-        assert graph.masks.why_not(call, "unit", native) == "not-in-region"
-    assert nodes(graph, "custom-call")
+    calls = nodes(graph, "custom-call")
+    assert not graph.regional[calls].any()
+    code = CODE["lapack-loop"]
+    why = {
+        (graph.masks.why_not(i, "restructure", code), graph.masks.why_not(i, "unit", native))
+        for i in calls
+    }
+    assert why == {(None, None), ("not-lapack", "not-in-region")}
 
 
-def test_a_scatter_keeps_its_loop_out_of_a_region():
+def test_a_scatter_keeps_its_loop_out_of_a_region_unless_it_is_replaced():
     def fn(x: jax.Array, at: jax.Array) -> jax.Array:
         def body(x: jax.Array, at: jax.Array) -> tuple[jax.Array, None]:
             return x.at[at].add(1.5) * 0.9, None
@@ -413,7 +426,12 @@ def test_a_scatter_keeps_its_loop_out_of_a_region():
     graph = capture(fn, normal(50), np.arange(12, dtype=np.int32).reshape(4, 3)).graph
     native = unit(graph, UnitKind.NATIVE)
     loop = node(graph, "while")
-    assert graph.masks.why_not(loop, "unit", native) == "not-in-region"
+    scatter = node(graph, "fusion")
+    decisions = changed(graph.default, unit={loop: native})
+    kept = rewrite(graph, decisions)
+    assert (kept.regions, kept.overrides) == (0, {"not-in-region": 1})
+    replaced = rewrite(graph, changed(decisions, restructure={scatter: CODE["scatter-loop"]}))
+    assert (replaced.regions, replaced.restructured) == (1, 1)
     assert any(graph.masks.unit[i, native] for i in nodes(graph, "multiply"))
 
 

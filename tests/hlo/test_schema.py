@@ -33,6 +33,10 @@ ALLOWED_TYPES = {
     "int64": {FieldType.TYPE_INT64},
     "int32": {FieldType.TYPE_INT32, FieldType.TYPE_ENUM},
     "bool": {FieldType.TYPE_BOOL},
+    "uint32": {FieldType.TYPE_UINT32},
+    "uint64": {FieldType.TYPE_UINT64},
+    "float": {FieldType.TYPE_FLOAT},
+    "double": {FieldType.TYPE_DOUBLE},
 }
 
 

@@ -1,0 +1,1 @@
+"""Benchmark suites that are commands of their own."""

@@ -1,0 +1,1 @@
+"""CPU slowdowns that users reported, as programs: ``python -m benchmarks.reported``."""

@@ -1,0 +1,191 @@
+"""Times every reported program under jax 0.4.31 and under this jax, in turn, and prints one table.
+
+``python -m benchmarks.reported [--only PREFIX] [--rounds 9] [--modes default,heuristic]``
+
+jax 0.4.31 is installed on first use into an environment of its own beside the repository's
+(``.venv-jax0431``, ignored by git). The child processes of one program are alive together and are
+sampled in turn, so that ratios hold on a noisy machine; only one runs at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+OLD = ROOT / ".venv-jax0431"
+OLD_VERSION = "0.4.31"
+TOLERANCE = {"float32": 2e-4, "float64": 1e-9}
+"""Largest difference between versions, relative to the array's largest magnitude."""
+
+
+@dataclass
+class Row:
+    """Measurements of one program; keys are ``old`` and the modes.
+
+    Attributes:
+        name: of the program.
+        run_s: median seconds per call.
+        compile_s: seconds to compile.
+        error: largest relative difference to the default of this jax.
+        failed: mode -> why it gave no result.
+    """
+
+    name: str
+    run_s: dict[str, float]
+    compile_s: dict[str, float]
+    error: dict[str, float]
+    failed: dict[str, str]
+
+
+class Worker:
+    """A child process that holds one compiled program."""
+
+    def __init__(self, python: str, name: str, mode: str, result: Path) -> None:
+        environment = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu")
+        self.process = subprocess.Popen(
+            [python, "-m", "benchmarks.reported.worker", name, mode, str(result)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=environment, cwd=ROOT,
+        )  # fmt: skip
+        self.first = self._line()
+
+    def _line(self) -> Any:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, errors = self.process.communicate()
+            raise RuntimeError(errors.strip().splitlines()[-1] if errors.strip() else "no answer")
+        return json.loads(line)
+
+    def sample(self) -> float:
+        """Seconds per call, once."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self._line())
+
+    def close(self) -> None:
+        """Ends the child."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def install_old() -> str:
+    """The interpreter of the old version's environment, made if missing."""
+    python = OLD / "bin" / "python"
+    if not python.exists() or not _has_jax(python):
+        uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+        pins = [f"jax=={OLD_VERSION}", f"jaxlib=={OLD_VERSION}"]
+        print(f"installing jax {OLD_VERSION} into {OLD.name}", file=sys.stderr)
+        # Elsewhere than in the repository, whose own pins must not apply.
+        base = {"check": True, "cwd": tempfile.gettempdir()}
+        subprocess.run([uv, "venv", "-q", "--clear", "-p", sys.executable, str(OLD)], **base)
+        subprocess.run(
+            [uv, "pip", "install", "-q", "--no-config", "-p", str(python), *pins], **base
+        )
+    return str(python)
+
+
+def _has_jax(python: Path) -> bool:
+    return subprocess.run([str(python), "-c", "import jax"], capture_output=True).returncode == 0
+
+
+def measure(name: str, old: str, modes: list[str], rounds: int) -> Row:
+    """Compiles a program in every way, then samples all in turn."""
+    row = Row(name, {}, {}, {}, {})
+    workers: dict[str, Worker] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for mode in ("old", *modes):
+            python = old if mode == "old" else sys.executable
+            path = Path(folder) / f"{mode}.npz"
+            try:
+                workers[mode] = Worker(python, name, "default" if mode == "old" else mode, path)
+                row.compile_s[mode] = workers[mode].first["compile_s"]
+            except RuntimeError as error:
+                row.failed[mode] = str(error)
+        try:
+            samples: dict[str, list[float]] = {mode: [] for mode in workers}
+            for _ in range(rounds):
+                for mode, worker in workers.items():
+                    samples[mode].append(worker.sample())
+            row.run_s = {mode: median(times) for mode, times in samples.items()}
+            for mode in workers:
+                row.error[mode] = _difference(Path(folder), "default", mode)
+        finally:
+            for worker in workers.values():
+                worker.close()
+    return row
+
+
+def _difference(folder: Path, one: str, other: str) -> float:
+    """Largest difference in tolerances: above 1 the results disagree."""
+    worst = 0.0
+    with np.load(folder / f"{one}.npz") as a, np.load(folder / f"{other}.npz") as b:
+        for key in a.files:
+            x, y = a[key], b[key]
+            if x.shape != y.shape or x.dtype != y.dtype:
+                return float("inf")
+            scale = max(float(np.abs(x).max(initial=0)), 1e-30)
+            tolerance = TOLERANCE.get(x.dtype.name, 1e-30)
+            worst = max(worst, float(np.abs(x - y).max(initial=0)) / scale / tolerance)
+    return worst
+
+
+def show(rows: list[Row], modes: list[str]) -> None:
+    """Prints the table and the geometric means."""
+    ways = ["old", *modes]
+    titles = [OLD_VERSION if way == "old" else way for way in ways]
+    print(f"{'program':32}" + "".join(f"{t + ' ms':>14}" for t in titles)
+          + "".join(f"{'comp ' + t + ' s':>17}" for t in titles) + "  agree")  # fmt: skip
+    for row in rows:
+        times = "".join(f"{row.run_s.get(way, float('nan')) * 1e3:14.4f}" for way in ways)
+        compiles = "".join(f"{row.compile_s.get(way, float('nan')):17.2f}" for way in ways)
+        agree = "yes" if all(e <= 1 for e in row.error.values()) and not row.failed else "NO"
+        print(f"{row.name:32}{times}{compiles}  {agree} {row.failed or ''}")
+    for mode in modes[1:]:
+        for base in ("old", modes[0]):
+            ratios = [r.run_s[base] / r.run_s[mode] for r in rows if {base, mode} <= set(r.run_s)]
+            if ratios:
+                label = OLD_VERSION if base == "old" else base
+                print(f"{label} / {mode}: geometric mean {geometric_mean(ratios):.2f}x, "
+                      f"lowest {min(ratios):.2f}x, highest {max(ratios):.2f}x")  # fmt: skip
+
+
+def main() -> int:
+    """Runs the suite."""
+    from benchmarks.reported.suite import PROGRAMS
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reported", description=__doc__)
+    parser.add_argument("--only", default="", help="programs whose name starts so")
+    parser.add_argument("--rounds", type=int, default=9, help="samples of every way")
+    parser.add_argument("--modes", default="default,heuristic", help="ways under this jax")
+    parser.add_argument("--json", type=Path, help="write the rows here too")
+    options = parser.parse_args()
+    modes = options.modes.split(",")
+    old = install_old()
+    rows = []
+    for name in PROGRAMS:
+        if name.startswith(options.only):
+            rows.append(measure(name, old, modes, options.rounds))
+            times = {way: f"{s * 1e3:.4f} ms" for way, s in rows[-1].run_s.items()}
+            print(name, times, rows[-1].failed or "", file=sys.stderr)
+    show(rows, modes)
+    if options.json:
+        options.json.write_text(json.dumps([row.__dict__ for row in rows], indent=1))
+    return int(any(row.failed or any(e > 1 for e in row.error.values()) for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""One program in one version of jax: compiles it, then times it on request.
+
+``python -m benchmarks.reported.worker NAME MODE RESULT`` writes the program's results to the file RESULT
+and one line of JSON, then answers every line of its input with the seconds of one sample.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MIN_SAMPLE_S = 0.02
+"""One sample repeats a fast program until it takes about this long."""
+
+
+def _default() -> None:
+    """XLA's own decisions."""
+
+
+def _heuristic() -> None:
+    import graphopt
+
+    graphopt.install(policy="heuristic")
+
+
+MODES: dict[str, Callable[[], None]] = {"default": _default, "heuristic": _heuristic}
+"""Mode -> what is done before the program is compiled."""
+
+
+def main(arguments: list[str]) -> int:
+    """Serves until its input ends."""
+    name, mode, result_path = arguments
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may write an answer
+    import jax
+    import numpy as np
+
+    from benchmarks.reported.suite import PROGRAMS
+
+    program = PROGRAMS[name]
+    jax.config.update("jax_enable_x64", program.x64)
+    jax.config.update("jax_threefry_partitionable", True)  # one stream of numbers in all versions
+    fn, args = program.build()
+    jax.block_until_ready(jax.jit(lambda x: x + 1)(np.float32(1)))
+    MODES[mode]()
+    lowered = jax.jit(fn).lower(*args)
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    compile_s = time.perf_counter() - start
+    leaves = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(compiled(*args))]
+    np.savez(result_path, *leaves)
+
+    def run() -> Any:
+        return jax.block_until_ready(compiled(*args))
+
+    repeats = _repeats(run)
+    print(
+        json.dumps({"compile_s": compile_s, "version": jax.__version__}), file=answers, flush=True
+    )
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            run()
+        print((time.perf_counter() - start) / repeats, file=answers, flush=True)
+    return 0
+
+
+def _repeats(run: Callable[[], Any]) -> int:
+    run()
+    start = time.perf_counter()
+    run()
+    once = max(time.perf_counter() - start, 1e-7)
+    return max(1, min(5000, int(MIN_SAMPLE_S / once)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

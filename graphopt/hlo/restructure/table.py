@@ -1,0 +1,107 @@
+"""The table of restructures: operations that can be replaced, with what, and when.
+
+Row 0 leaves an operation as it is. `Decisions.restructure` indexes the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.hlo.restructure import linalg, products, scatter, sorting, unroll, windows
+from graphopt.hlo.restructure.blocks import Value
+from graphopt.hlo.restructure.sites import Candidate, Site
+
+
+@dataclass(frozen=True)
+class Restructure:
+    """One row.
+
+    Attributes:
+        name: for reports and costs.
+        opcodes: operations that it replaces; an opaque ``fusion`` counts as one.
+        summary: what is written instead, for people.
+        forbids: the name of the rule that forbids it for a candidate, or None.
+        expand: writes the replacement; returns the value of the operation's shape.
+        behind: nodes beyond the operands that the replacement reads; they are put in memory too.
+        opens: the operation is a wall (no native region may contain it) and the replacement is none.
+        exact: the result is bit-equal; otherwise equal to rounding.
+    """
+
+    name: str
+    opcodes: frozenset[str]
+    summary: str
+    forbids: Callable[[Candidate], str | None]
+    expand: Callable[[Site], Value]
+    behind: Callable[[Candidate], list[int]] = lambda _: []
+    opens: bool = False
+    exact: bool = True
+
+
+def _keep(site: Site) -> Value:
+    raise AssertionError(f"{site.instruction.name} is not replaced")
+
+
+RESTRUCTURES: Final[tuple[Restructure, ...]] = (
+    Restructure("keep", frozenset(), "the operation as it is", lambda _: None, _keep),
+    Restructure(
+        "scatter-loop", frozenset({"scatter", "fusion"}),
+        "a loop of slice, combine and update, one window after the other",
+        scatter.forbids, scatter.expand, opens=True,
+    ),
+    Restructure(
+        "lapack-loop", frozenset({"custom-call"}),
+        "a right-looking factorization or substitution, one column per step",
+        linalg.forbids, linalg.expand, opens=True, exact=False,
+    ),
+    Restructure(
+        "rank-sort", frozenset({"sort"}),
+        "a comparison of every pair, a count, and a selection",
+        sorting.forbids, sorting.expand, opens=True,
+    ),
+    Restructure(
+        "window-reduce", frozenset({"reduce-window"}),
+        "a reshape and a reduce, for windows side by side",
+        windows.forbids_window, windows.expand_window, exact=False,
+    ),
+    Restructure(
+        "tree-reduce", frozenset({"reduce"}),
+        "a tree of elementwise operations on slices, for a reduction to a scalar",
+        windows.forbids_tree, windows.expand_tree, windows.behind_tree, exact=False,
+    ),
+    Restructure(
+        "unroll", frozenset({"while"}),
+        "all iterations of a short loop, one after the other",
+        unroll.forbids, unroll.expand, exact=False,
+    ),
+    Restructure(
+        "dot-reduce", frozenset({"dot"}),
+        "a multiplication and a reduction",
+        products.forbids, products.expand, opens=True, exact=False,
+    ),
+)  # fmt: skip
+"""All rows; positions are the codes of `Decisions.restructure`."""
+
+CODE: Final[dict[str, int]] = {row.name: code for code, row in enumerate(RESTRUCTURES)}
+"""Row name -> code."""
+
+BY_OPCODE: Final[dict[str, tuple[int, ...]]] = {
+    opcode: tuple(c for c, row in enumerate(RESTRUCTURES) if opcode in row.opcodes)
+    for opcode in sorted({o for row in RESTRUCTURES for o in row.opcodes})
+}
+"""Opcode -> codes of the rows that replace it."""
+
+RULES: Final[dict[str, str]] = {
+    "other-operation": "the row replaces other operations",
+    "control-dependency": "another instruction is ordered against it",
+    "stays-fused": "it or an operand must stay inside a fusion",
+    "layout": "an array is not row-major",
+    **linalg.RULES,
+    **products.RULES,
+    **scatter.RULES,
+    **sorting.RULES,
+    **unroll.RULES,
+    **windows.RULES,
+}
+"""Rule name -> message, for all rules that forbid a restructure."""

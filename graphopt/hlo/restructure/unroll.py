@@ -1,0 +1,134 @@
+"""Short loops with a known trip count, written out: all iterations one after the other.
+
+The body must only compute: no update in place, no inner loop, no call of the runtime. Then every value
+of every iteration is a value of its own, nothing is overwritten, and XLA's copies between the
+iterations are not needed. Clusters of the body stay clusters of each iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from graphopt.hlo import config
+from graphopt.hlo.module import LOCAL_ID, ComputationIndex, leaves
+from graphopt.hlo.ops import OP_BY_NAME, OpKind
+from graphopt.hlo.restructure.blocks import Block, Value
+from graphopt.hlo.restructure.sites import Candidate, Site
+from graphopt.hlo.schema import DType, HloComputationProto
+
+MAX_TRIPS: Final = 8
+MAX_OPERATIONS: Final = 600
+"""Operations of all iterations together."""
+
+RULES: Final = {
+    "unroll-trips": "the trip count is unknown or too large",
+    "unroll-size": "the iterations together are too long",
+    "unroll-body": "the body does more than compute new arrays",
+}
+
+
+def forbids(candidate: Candidate) -> str | None:
+    """Why a loop cannot be written out."""
+    trips = config.trip_count(candidate.instruction.backend_config)
+    if trips is None or not 1 <= trips <= MAX_TRIPS:
+        return "unroll-trips"
+    body = candidate.computations[candidate.graph.source.called[candidate.node][0]]
+    size = 0
+    for instruction in body.instructions:
+        if instruction.control:
+            return "unroll-body"
+        inside = _inside(candidate, instruction)
+        if inside is None:
+            return "unroll-body"
+        size += inside
+    return None if size * trips <= MAX_OPERATIONS else "unroll-size"
+
+
+def _inside(candidate: Candidate, instruction: Any) -> int | None:
+    """Operations of an instruction, those of a fusion counted; None if it may not be repeated."""
+    opcode = instruction.opcode
+    if opcode == "fusion":
+        if instruction.proto.fusion_kind != "kLoop":
+            return None
+        body: ComputationIndex = candidate.computations[instruction.called[0]]
+        return len(body.instructions) if all(map(_computes, body.instructions)) else None
+    return 1 if _computes(instruction) else None
+
+
+def _computes(instruction: Any) -> bool:
+    opcode = instruction.opcode
+    if opcode == "get-tuple-element" or opcode in ("parameter", "tuple", "constant"):
+        return all(leaf.element_type != DType.TOKEN for leaf in leaves(instruction.shape))
+    op = OP_BY_NAME.get(opcode)
+    pure = (OpKind.ELEMENTWISE, OpKind.INDEXED, OpKind.REDUCING)
+    return op is not None and op.kind in pure and opcode != "dynamic-update-slice"
+
+
+def expand(site: Site) -> Value:
+    """Writes every iteration; returns the tuple of what the last one leaves."""
+    trips = config.trip_count(site.instruction.backend_config)
+    assert trips is not None  # `forbids`
+    block, body = site.block, site.applied
+    shapes = site.operands[0].shape.tuple_shapes
+    carried = [block.part(site.operands[0], i) for i in range(len(shapes))]
+    for _ in range(trips):
+        carried = _iteration(site, body, carried)
+    return block.tuple(carried)
+
+
+def _iteration(site: Site, body: Any, carried: list[Value]) -> list[Value]:
+    block = site.block
+    values: dict[int, Value | list[Value]] = {}
+    for instruction in body.instructions:
+        local = instruction.id & LOCAL_ID
+        operands = [values[o & LOCAL_ID] for o in instruction.operand_ids]
+        if instruction.opcode == "parameter":
+            values[local] = carried
+        elif instruction.opcode == "tuple":
+            values[local] = [_array(block, o) for o in operands]
+        elif instruction.opcode == "get-tuple-element":
+            source = operands[0]
+            if isinstance(source, list):
+                values[local] = source[instruction.tuple_index]
+            else:
+                values[local] = block.part(source, instruction.tuple_index)
+        elif instruction.opcode == "copy" and _same_layout(instruction, operands[0]):
+            values[local] = operands[0]
+        else:
+            values[local] = _cloned(site, instruction, [_array(block, o) for o in operands])
+    result = values[body.root_id & LOCAL_ID]
+    if isinstance(result, list):
+        return result
+    return [block.part(result, i) for i in range(len(result.shape.tuple_shapes))]
+
+
+def _array(block: Block, value: Value | list[Value]) -> Value:
+    return block.tuple(value) if isinstance(value, list) else value
+
+
+def _same_layout(instruction: Any, operand: Value | list[Value]) -> bool:
+    if isinstance(operand, list):
+        return False
+    return bool(instruction.shape.layout.minor_to_major == operand.shape.layout.minor_to_major)
+
+
+def _cloned(site: Site, instruction: Any, operands: list[Value]) -> Value:
+    """The instruction again; a fusion with a body of its own."""
+    value = site.block.clone(instruction, operands)
+    if instruction.opcode == "fusion":
+        proto = site.block.protos[-1]
+        body = site.computations[instruction.called_computation_ids[0]]
+        proto.called_computation_ids[:] = [_cloned_body(site.block, body)]
+    return value
+
+
+def _cloned_body(block: Block, body: Any) -> int:
+    proto = HloComputationProto()
+    proto.CopyFrom(body)
+    proto.id = block.editor.new_computation_id()
+    proto.name = f"{body.name}.{proto.id}"
+    for instruction in proto.instructions:
+        instruction.name = block.editor.unique_name(instruction.opcode)
+        block.editor.fresh[proto.id, instruction.id & LOCAL_ID] = block.origin
+    block.editor.written.append(proto)
+    return int(proto.id)

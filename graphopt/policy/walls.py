@@ -1,0 +1,126 @@
+"""What the heuristic replaces: walls that keep a loop from becoming native, and slow reductions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from graphopt.hlo import RESTRUCTURES, Decisions, Graph
+from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure import CODE
+from graphopt.hlo.schema import DType
+from graphopt.machine import UnitKind
+
+LAPACK_CALL_NS: Final = 1000.0
+"""A call into LAPACK for a small matrix, with its checks and copies."""
+
+LAPACK_FLOPS_PER_NS: Final = 2.0
+LOOP_STEP_NS: Final = 25.0
+"""One step of a replacement's loop beside its arithmetic."""
+
+LOOP_ELEMENTS_PER_NS: Final = 2.0
+"""Elements of a matrix updated by a replacement's loop."""
+
+WINDOW_NS: Final = 6.0
+"""One window of a scatter, either way."""
+
+
+def is_wall(graph: Graph, node: int) -> bool:
+    """True for an operation, not a loop around one, that no region may contain as it is."""
+    return not graph.regional[node] and graph.ops[node].kind is not OpKind.CONTROL
+
+
+def opening_code(graph: Graph, node: int) -> int:
+    """The restructure that takes a wall away; 0 if none is legal."""
+    allowed = graph.masks.restructure[node]
+    return next((c for c, row in enumerate(RESTRUCTURES) if row.opens and allowed[c]), 0)
+
+
+def open_walls(graph: Graph, decisions: Decisions, nodes: range) -> None:
+    """Replaces every wall among `nodes`."""
+    for node in nodes:
+        if is_wall(graph, node):
+            decisions.restructure[node] = opening_code(graph, node)
+
+
+def wall_costs(graph: Graph, node: int) -> tuple[float, float]:
+    """Nanoseconds of a wall as a call of the runtime, and of its replacement."""
+    name = graph.ops[node].name
+    dims = _dims(graph, node)
+    if name == "custom-call":
+        batch, order = prod(dims[:-2]), max(dims[-2:], default=1)
+        call = batch * (LAPACK_CALL_NS + order**3 / LAPACK_FLOPS_PER_NS)
+        step = LOOP_STEP_NS + prod(dims[-2:]) / LOOP_ELEMENTS_PER_NS
+        return call, batch * order * step
+    if name == "sort":
+        extent = max(dims, default=1)
+        rows = prod(dims) / extent
+        levels = max(1.0, float(np.log2(extent)))
+        return 100 + rows * extent * levels * 4, rows * extent * extent / 2
+    windows = WINDOW_NS * _windows(graph, node)
+    return windows, windows
+
+
+def _dims(graph: Graph, node: int) -> list[int]:
+    shape = graph.source.shapes[node]
+    if shape.element_type == DType.TUPLE:
+        shape = shape.tuple_shapes[0]
+    return list(shape.dimensions)
+
+
+def _windows(graph: Graph, node: int) -> float:
+    """About how many elements a scatter's updates have."""
+    operands = graph.operand_lists[node]
+    return float(min((graph.elements[o] for o in operands if graph.elements[o] > 1), default=1))
+
+
+TREE_ELEMENTS: Final = 1024
+"""Smallest reduction to a scalar that is written as a tree."""
+
+LIBRARY_TREE_ELEMENTS: Final = 1 << 15
+"""The same where the kernel library would compute it, from arrays made only for that."""
+
+_VIEWS: Final = frozenset({"slice", "pad", "reverse"})
+"""Copies of a part, which the kernel library reads from memory and a loop computes on its way."""
+
+
+def replace_reductions(graph: Graph, decisions: Decisions) -> None:
+    """Writes reductions to scalars as trees where XLA's form is slow: two cases.
+
+    A ``reduce-window`` stands in front (scalar code), or the library reads copies of parts of arrays.
+    """
+    code = CODE["tree-reduce"]
+    allowed = graph.masks.restructure[:, code]
+    for node in np.flatnonzero(allowed).tolist():
+        source = graph.operand_lists[node][0]
+        if graph.ops[source].name == "reduce-window":
+            if graph.elements[graph.operand_lists[source][0]] >= TREE_ELEMENTS:
+                decisions.restructure[node] = code
+        elif graph.elements[source] >= LIBRARY_TREE_ELEMENTS and _in_library(graph, node):
+            copies = _copies_only_for(graph, node)
+            if copies:
+                decisions.restructure[node] = code
+                decisions.fuse[copies] = True
+
+
+def _in_library(graph: Graph, node: int) -> bool:
+    return graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
+
+
+def _copies_only_for(graph: Graph, root: int) -> list[int]:
+    """Copies of parts that only the default cluster of a root reads; they may be fused into it."""
+    inside, stack, copies = {root}, [root], set()
+    while stack:
+        for operand in graph.operand_lists[stack.pop()]:
+            if graph.default.fuse[operand]:
+                if operand not in inside:
+                    inside.add(operand)
+                    stack.append(operand)
+            elif graph.ops[operand].name in _VIEWS and graph.masks.fuse[operand, 1]:
+                copies.add(operand)
+    shared = {n for n in inside if any(u not in inside for u in graph.user_lists[n])} - {root}
+    if shared:
+        return []
+    return [c for c in copies if all(u in inside for u in graph.user_lists[c])]
