@@ -11,6 +11,7 @@ import numpy as np
 from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.restructure import CODE, RESTRUCTURES
 
 SPACE_VERSION: Final = 1
 """Raised when the numbering of nodes or the meaning of a field changes: older texts are refused."""
@@ -19,7 +20,7 @@ SPACE_VERSION: Final = 1
 def encode_decisions(graph: Graph, decisions: Decisions) -> str:
     """JSON of the changes: ``{"space": 1, "nodes": N, "unit": {"12": "native"}, "fuse": {"3": 0}}``.
 
-    Units go by name, since their numbering depends on the machine's cores.
+    Units and replacements go by name: numbers depend on the machine's cores and on the version.
     """
     changes: dict[str, Any] = {}
     for field in FIELDS:
@@ -33,7 +34,9 @@ def encode_decisions(graph: Graph, decisions: Decisions) -> str:
 
 
 def _value(graph: Graph, field: str, value: int) -> int | str:
-    return graph.units[value].name if field == "unit" else value
+    if field == "unit":
+        return graph.units[value].name
+    return RESTRUCTURES[value].name if field == "restructure" else value
 
 
 def decode_decisions(graph: Graph, text: str) -> Decisions:
@@ -64,7 +67,7 @@ def _check_header(graph: Graph, data: dict[str, Any]) -> None:
 
 
 def _apply(graph: Graph, decisions: Decisions, data: dict[str, Any]) -> None:
-    units = {unit.name: i for i, unit in enumerate(graph.units)}
+    names = {"unit": {unit.name: i for i, unit in enumerate(graph.units)}, "restructure": CODE}
     for field, changes in data.items():
         if field in ("space", "nodes"):
             continue
@@ -75,7 +78,7 @@ def _apply(graph: Graph, decisions: Decisions, data: dict[str, Any]) -> None:
             index = int(node)
             if not 0 <= index < len(graph):
                 raise ValueError(f"node {index} of {len(graph)}")
-            number = units[value] if field == "unit" else value
+            number = names[field][value] if field in names else value
             if type(number) is not int or not 0 <= number < getattr(graph.masks, field).shape[1]:
                 raise ValueError(f"{field} of node {index} is {str(value)[:40]!r}")
             values[index] = number

@@ -8,10 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
+from graphopt.policy.walls import open_walls
+
+MAX_REPLACED: Final = 64
+"""Operations replaced at once in a starting point: each makes the module larger."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,36 @@ def _native_everything(graph: Graph) -> Made:
             yield label, out
 
 
+def _walls_opened(graph: Graph) -> Made:
+    """Loops native, with every operation replaced that would keep them from it."""
+    unit = _unit(graph, UnitKind.NATIVE)
+    loops = [n for n, op in enumerate(graph.ops) if op.kind is OpKind.CONTROL]
+    if unit is None or not loops:
+        return
+    entry = len(graph.computations) - 1
+    for label, chosen in (
+        ("all", loops),
+        ("outermost", [n for n in loops if int(graph.computation[n]) == entry]),
+    ):
+        out = graph.default.copy()
+        for node in chosen:
+            if graph.masks.unit[node, unit]:
+                out.unit[node] = unit
+        for computation in graph.computations[:-1]:
+            open_walls(graph, out, range(computation.first, computation.end))
+        yield label, out
+
+
+def _replacements(graph: Graph) -> Made:
+    """Every operation that one row of the table can replace."""
+    for code, row in enumerate(RESTRUCTURES):
+        nodes = np.flatnonzero(graph.masks.restructure[:, code])
+        if code and len(nodes):
+            out = graph.default.copy()
+            out.restructure[nodes[:MAX_REPLACED]] = code
+            yield row.name, out
+
+
 def _keep_shared(graph: Graph) -> Made:
     """Every value with several users that are no mere views is written to memory."""
     trivial = ("bitcast", "broadcast", "reshape", "iota", "get-tuple-element", "tuple")
@@ -129,6 +163,8 @@ _MAKERS: Final[tuple[tuple[str, Callable[[Graph], Made]], ...]] = (
     ("heuristic", _heuristic),
     ("native loops", _native_loops),
     ("native", _native_everything),
+    ("walls opened", _walls_opened),
+    ("replace", _replacements),
     ("keep shared values", _keep_shared),
     ("fuse everything", _fuse_everything),
     ("join everything", _join_everything),
