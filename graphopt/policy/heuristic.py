@@ -137,7 +137,7 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
         nodes = range(computation.first, computation.end)
         walls.open_walls(graph, decisions, nodes)
         for node in nodes:
-            if node in model.callees:
+            if node in model.callees and not walls.unroll(graph, decisions, node):
                 _open_walls(graph, model, decisions, node)
 
 

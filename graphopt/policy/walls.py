@@ -76,6 +76,22 @@ def _windows(graph: Graph, node: int) -> float:
     return float(min((graph.elements[o] for o in operands if graph.elements[o] > 1), default=1))
 
 
+MAX_UNROLLED_ELEMENTS: Final = 1024
+"""Largest array in a loop that is written out: beyond, its iterations are long enough."""
+
+
+def unroll(graph: Graph, decisions: Decisions, loop: int) -> bool:
+    """Writes out a short loop inside native code where that is legal and its arrays are small."""
+    code = CODE["unroll"]
+    if not graph.masks.restructure[loop, code]:
+        return False
+    bodies = [c for c in graph.computations if c.caller == loop]
+    if any(graph.elements[c.first : c.end].max() > MAX_UNROLLED_ELEMENTS for c in bodies):
+        return False
+    decisions.restructure[loop] = code
+    return True
+
+
 TREE_ELEMENTS: Final = 1024
 """Smallest reduction to a scalar that is written as a tree."""
 

@@ -25,6 +25,7 @@ from graphopt.hlo.module import LOCAL_ID, index
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.regions import make_plan
 from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.ordering import order_readers
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES
 from graphopt.hlo.schema import HloComputationProto, HloModuleProto
@@ -54,19 +55,22 @@ class Restructured:
         origin: int32 [N']; the old graph's node that a node is, or was written for; -1 for tuples and
             elements that the rewriter adds.
         fresh: bool [N']; True for nodes written for a replaced operation.
+        together: bool [N']; new nodes that had best join one another's clusters.
         before: the old graph.
     """
 
     graph: Graph
     origin: NDArray[np.int32]
     fresh: NDArray[np.bool_]
+    together: NDArray[np.bool_]
     before: Graph
 
     def carry(self, decisions: Decisions) -> Decisions:
         """The old graph's decisions on the new one.
 
         Old nodes keep theirs where the new masks allow it; new nodes keep the new default, except
-        that replacements of native operations are native.
+        that replacements of native operations are native, and that values which had best be computed
+        together join.
         """
         out = self.graph.default.copy()
         masks = self.graph.masks
@@ -83,6 +87,7 @@ class Restructured:
         native = _native_nodes(self.before, decisions)[source] & self.fresh
         unit = next(i for i, u in enumerate(self.graph.units) if u.kind is UnitKind.NATIVE)
         out.unit[native & masks.unit[:, unit]] = unit
+        out.join[self.together & masks.join[:, 1]] = True
         return out
 
 
@@ -126,7 +131,7 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     clustering, writer = _emit(graph, _extracting(graph, codes))
     editor = ModuleEditor(writer.module)
     proto = _edited(graph, codes, clustering, writer, editor)
-    bare = build_over(index(proto), graph.units)
+    bare = build_over(order_readers(proto), graph.units)
     origin, fresh = _origins(bare, writer.origin, editor.fresh)
     writer = _emit(bare, _grouping(bare, fresh))[1]
     module = index(writer.module)
@@ -134,10 +139,14 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     last = build_over(module, graph.units)
     inner, _ = _origins(last, writer.origin, {})
     known = inner >= 0
+    came_from = np.where(known, origin[inner], -1).astype(np.int32)
+    is_fresh = known & fresh[inner]
+    joins = np.array([row.joins for row in RESTRUCTURES], np.bool_)
     return Restructured(
         graph=last,
-        origin=np.where(known, origin[inner], -1).astype(np.int32),
-        fresh=known & fresh[inner],
+        origin=came_from,
+        fresh=is_fresh,
+        together=is_fresh & joins[codes[np.maximum(came_from, 0)]],
         before=graph,
     )
 
@@ -298,7 +307,9 @@ class _Edit:
         if node in self.clustering.clusters:
             return self._inside(block, placed)
         outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
-        return Site(block, placed, outer, self.editor.computations)
+        site = Site(block, placed, outer, self.editor.computations)
+        site.instructions = self.by_id
+        return site
 
     def _inside(self, block: Block, placed: Any) -> Site:
         """The only operation of a fusion, constants aside."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from graphopt.hlo.restructure.blocks import Block, Value, is_row_major
@@ -23,6 +23,7 @@ class Site:
         operands: its operands, all in memory.
         computations: computation id -> ``HloComputationProto``, to look up applied functions.
         producers: finds what `producer` returns.
+        instructions: local id -> instruction of the computation around a plain operation.
     """
 
     block: Block
@@ -30,6 +31,7 @@ class Site:
     operands: list[Value]
     computations: dict[int, Any]
     producers: Callable[[Value], Site | None] = lambda _: None
+    instructions: dict[int, Any] = field(default_factory=dict)
 
     def producer(self, value: Value) -> Site | None:
         """The operation that made an operand, if it stands alone with its operands in memory."""

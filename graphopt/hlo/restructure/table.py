@@ -27,6 +27,7 @@ class Restructure:
         behind: nodes beyond the operands that the replacement reads; they are put in memory too.
         opens: the operation is a wall (no native region may contain it) and the replacement is none.
         exact: the result is bit-equal; otherwise equal to rounding.
+        joins: new values of one shape are best computed together, as outputs of one cluster.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Restructure:
     behind: Callable[[Candidate], list[int]] = lambda _: []
     opens: bool = False
     exact: bool = True
+    joins: bool = False
 
 
 def _keep(site: Site) -> Value:
@@ -73,7 +75,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "unroll", frozenset({"while"}),
         "all iterations of a short loop, one after the other",
-        unroll.forbids, unroll.expand, exact=False,
+        unroll.forbids, unroll.expand, exact=False, joins=True,
     ),
     Restructure(
         "dot-reduce", frozenset({"dot"}),

@@ -2,7 +2,7 @@
 
 The body must only compute: no update in place, no inner loop, no call of the runtime. Then every value
 of every iteration is a value of its own, nothing is overwritten, and XLA's copies between the
-iterations are not needed. Clusters of the body stay clusters of each iteration.
+iterations, and the order that it gave them, are not needed. Clusters of the body stay clusters of each iteration.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ def forbids(candidate: Candidate) -> str | None:
     body = candidate.computations[candidate.graph.source.called[candidate.node][0]]
     size = 0
     for instruction in body.instructions:
-        if instruction.control:
-            return "unroll-body"
         inside = _inside(candidate, instruction)
         if inside is None:
             return "unroll-body"
@@ -71,9 +69,36 @@ def expand(site: Site) -> Value:
     block, body = site.block, site.applied
     shapes = site.operands[0].shape.tuple_shapes
     carried = [block.part(site.operands[0], i) for i in range(len(shapes))]
+    initial = carried
     for _ in range(trips):
         carried = _iteration(site, body, carried)
-    return block.tuple(carried)
+    return block.tuple([_written_last(site, i, x, initial) for i, x in enumerate(carried)])
+
+
+def _written_last(site: Site, position: int, result: Value, initial: list[Value]) -> Value:
+    """The result, copied if an enclosing loop might carry it in the buffer of an initial value.
+
+    Inside the body, values may change places, so that an initial value is still read after the
+    result that takes its buffer was computed.
+    """
+    if result == initial[position]:
+        return result
+    made = site.instructions.get(site.operands[0].id)
+    if made is not None and made.opcode == "tuple":
+        source = site.instructions[made.operand_ids[position] & LOCAL_ID]
+        if source.opcode == "copy" or _makes_a_buffer(site, source):
+            return result
+    return site.block.copy(result)
+
+
+def _makes_a_buffer(site: Site, fusion: Any) -> bool:
+    """True for a fusion that does not update an operand in place."""
+    if fusion.opcode != "fusion":
+        return False
+    body = site.computations[fusion.called_computation_ids[0]]
+    root = next(i for i in body.instructions if i.id == body.root_id)
+    op = OP_BY_NAME.get(root.opcode)
+    return op is not None and op.kind in (OpKind.ELEMENTWISE, OpKind.REDUCING)
 
 
 def _iteration(site: Site, body: Any, carried: list[Value]) -> list[Value]:
