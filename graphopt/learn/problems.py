@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-import graphopt.corpus
-from graphopt.corpus import Program
+from graphopt.corpus import Program, load_corpus
 from graphopt.errors import ConfigError, GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.analytic import AnalyticScorer
@@ -145,12 +144,7 @@ def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
 
 def _corpus(split: str) -> Iterator[Problem]:
     """Programs of the corpus; those that cannot be captured are left out."""
-    load: Any = getattr(graphopt.corpus, "load_corpus", None)
-    if load is None:
-        raise ConfigError(
-            what="this graphopt has no corpus with splits", where="corpus", fix="use source=builtin"
-        )
-    for entry in load(split=split):
+    for entry in load_corpus(split=split):
         try:
             modules = entry.modules
         except GraphOptError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import yaml  # type: ignore[import-untyped, unused-ignore]
 from rich.console import Console
 from rich.table import Table
 
+from graphopt import jax_private
 from graphopt.errors import ConfigError
 from graphopt.learn.bench import Bench
 from graphopt.learn.config import TrainConfig, to_dict
@@ -35,6 +37,9 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
             where=str(out),
             fix="Add --resume, or choose another --out.",
         )
+    if not jax_private.backends_initialized():
+        # Graphs, times and the network: all of this CPU.
+        jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
     state = load_state(out, config) if resume else fresh_state(config)
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.yaml").write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
