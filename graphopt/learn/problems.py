@@ -20,6 +20,9 @@ from graphopt.measure import Scorer, compile_with
 from graphopt.measure.bank import BankScorer
 from graphopt.policy.features import Features, extract
 
+MIN_NODES: Final = 8
+"""Smaller graphs hold one kernel or none: nothing to learn."""
+
 ScorerFactory = Callable[["Problem"], Scorer]
 
 
@@ -109,7 +112,8 @@ def load_problems(config: CorpusConfig, split: str, bench: Bench | None = None) 
     found = []
     for problem in _source(config, split):
         named = not config.names or split != "train" or problem.name in config.names
-        if named and 2 <= len(problem.graph) <= config.max_nodes and _has_choice(problem.graph):
+        size = len(problem.graph)
+        if named and MIN_NODES <= size <= config.max_nodes and _has_choice(problem.graph):
             problem.bench = bench
             found.append(problem)
             if limit and len(found) == limit:
