@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Annotated
 import tyro
 
 from graphopt.errors import ConfigError, GraphOptError
-from graphopt.learn.config import TOY, TrainConfig, load_config
+from graphopt.learn.config import CONFIG_NAME, TOY, TrainConfig, load_config
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Arguments:
     out: Path = Path("runs/policy")
     """Directory of the run: policy/, state/, metrics.csv, events/, curves.png."""
     resume: bool = False
-    """Continue the run in --out."""
+    """Continue the run in --out, with its settings if none are given."""
     toy: bool = False
     """Train a toy policy in under two minutes: small programs, an analytic cost model."""
     settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
@@ -37,7 +38,7 @@ class Arguments:
 
 
 def parse(arguments: Sequence[str]) -> Arguments:
-    """Arguments with the settings of --config or --toy as defaults of the other flags.
+    """Arguments with the settings of --config, --toy or the run to resume as defaults of the flags.
 
     Raises:
         ConfigError: the YAML file cannot be used.
@@ -49,7 +50,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
         raise ConfigError(
             what="both --config and --toy are given", where="arguments", fix="Give one of them."
         )
-    settings = TOY if first.toy else load_config(first.config) if first.config else TrainConfig()
+    settings = _settings(first)
     default = Arguments(config=first.config, toy=first.toy, settings=settings)
     return tyro.cli(Arguments, prog="train-policy", args=list(arguments), default=default)
 
@@ -60,6 +61,18 @@ class _Source:
 
     config: Path | None = None
     toy: bool = False
+    resume: bool = False
+    out: Path = Arguments.out
+
+
+def _settings(source: _Source) -> TrainConfig:
+    """The toy's, the file's, those of the run to be resumed, or the defaults."""
+    if source.toy:
+        return TOY
+    if source.config is not None:
+        return load_config(source.config)
+    own = source.out / CONFIG_NAME
+    return load_config(own) if source.resume and own.exists() else TrainConfig()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

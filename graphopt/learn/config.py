@@ -177,6 +177,10 @@ class TrainConfig:
             raise _bad("ppo.baseline", f"must be one of {typing.get_args(Baseline)}")
 
 
+CONFIG_NAME: Final = "config.yaml"
+"""A run's settings, in its directory."""
+
+
 def load_config(path: Path) -> TrainConfig:
     """Reads a YAML file over the defaults.
 

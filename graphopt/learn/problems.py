@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-import graphopt.corpus
-from graphopt.corpus import Program
+from graphopt.corpus import Program, load_corpus
 from graphopt.errors import ConfigError, GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.analytic import AnalyticScorer
@@ -20,6 +19,9 @@ from graphopt.machine import probe
 from graphopt.measure import Scorer, compile_with
 from graphopt.measure.bank import BankScorer
 from graphopt.policy.features import Features, extract
+
+MIN_NODES: Final = 8
+"""Smaller graphs hold one kernel or none: nothing to learn."""
 
 ScorerFactory = Callable[["Problem"], Scorer]
 
@@ -110,7 +112,8 @@ def load_problems(config: CorpusConfig, split: str, bench: Bench | None = None) 
     found = []
     for problem in _source(config, split):
         named = not config.names or split != "train" or problem.name in config.names
-        if named and 2 <= len(problem.graph) <= config.max_nodes and _has_choice(problem.graph):
+        size = len(problem.graph)
+        if named and MIN_NODES <= size <= config.max_nodes and _has_choice(problem.graph):
             problem.bench = bench
             found.append(problem)
             if limit and len(found) == limit:
@@ -145,12 +148,7 @@ def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
 
 def _corpus(split: str) -> Iterator[Problem]:
     """Programs of the corpus; those that cannot be captured are left out."""
-    load: Any = getattr(graphopt.corpus, "load_corpus", None)
-    if load is None:
-        raise ConfigError(
-            what="this graphopt has no corpus with splits", where="corpus", fix="use source=builtin"
-        )
-    for entry in load(split=split):
+    for entry in load_corpus(split=split):
         try:
             modules = entry.modules
         except GraphOptError:

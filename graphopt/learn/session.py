@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import yaml  # type: ignore[import-untyped, unused-ignore]
 from rich.console import Console
 from rich.table import Table
 
+from graphopt import jax_private
 from graphopt.errors import ConfigError
 from graphopt.learn.bench import Bench
-from graphopt.learn.config import TrainConfig, to_dict
+from graphopt.learn.config import CONFIG_NAME, TrainConfig, to_dict
 from graphopt.learn.display import progress
 from graphopt.learn.metrics import read_rows
 from graphopt.learn.plots import plot
@@ -35,9 +37,12 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
             where=str(out),
             fix="Add --resume, or choose another --out.",
         )
+    if not jax_private.backends_initialized():
+        # Graphs, times and the network: all of this CPU.
+        jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
     state = load_state(out, config) if resume else fresh_state(config)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "config.yaml").write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+    (out / CONFIG_NAME).write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
     interrupted = False
     store = Store(config.store or None)
     with progress(console) as report, Bench(store) as bench:
@@ -46,6 +51,8 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
         report("corpus", 1, 2, {})
         validation = load_problems(config.corpus, "validation", bench)
         report("corpus", 2, 2, {})
+        judged = {problem.graph.fingerprint for problem in validation}
+        problems = [p for p in problems if p.graph.fingerprint not in judged]
         run = Run(config, problems, validation, out, report)
         try:
             state = train(run, state)

@@ -10,7 +10,7 @@ import yaml
 from graphopt.cli import main as graphopt_main
 from graphopt.errors import ConfigError
 from graphopt.learn.cli import main, parse
-from graphopt.learn.config import TOY, TrainConfig, from_dict, load_config, to_dict
+from graphopt.learn.config import CONFIG_NAME, TOY, TrainConfig, from_dict, load_config, to_dict
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 
@@ -69,6 +69,14 @@ def test_flags_override_files(tmp_path):
     assert found.out == Path("here")
     assert parse(["--toy"]).settings == TOY
     assert parse(["--toy", "--seed", "3"]).settings.seed == 3
+
+
+def test_resuming_takes_the_settings_of_the_run(tmp_path):
+    (tmp_path / CONFIG_NAME).write_text("seed: 4\n")
+    arguments = ["--out", str(tmp_path)]
+    assert parse([*arguments, "--resume"]).settings.seed == 4
+    assert parse([*arguments, "--resume", "--seed", "5"]).settings.seed == 5
+    assert parse(arguments).settings == TrainConfig()
 
 
 def test_the_command_reports_errors(tmp_path, capsys):

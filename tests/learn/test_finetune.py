@@ -97,6 +97,7 @@ def test_what_the_tuner_found_is_a_label(tmp_path):
         "tuned here",
         1.0,
     )
+    store.environment_id()
     put_winner(store, Winner(*row))
     found = stored_winner(problem)
     assert found is not None
