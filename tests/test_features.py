@@ -38,7 +38,7 @@ def test_any_legal_decisions_have_kernels_with_finite_features(name, seed):
     assert kernel_keys(graph, decisions) == kernels
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["knapsack", "momentum_train", "stack_machine"])
 def test_names_and_places_do_not_count(name):
     """Each kernel of a module that holds a program three times is one of the program's."""
     graph = captured(name).graph
