@@ -125,5 +125,4 @@ def test_a_profile_counts_what_runs():
     (name,) = [n for n in sorts if n in times]
     assert times[name].executions == 50
     assert times[name].ns >= 1
-    assert times[name].total_ns >= 10 * times[name].ns
     assert profile(run, ["no such instruction"], runs=1) == {}
