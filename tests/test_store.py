@@ -333,8 +333,13 @@ def test_kernels_are_averaged_by_samples(store):
     (a, b) = all_kernels(store)
     assert (a.ns, a.samples, a.features) == (pytest.approx(125.0), 4, (1.0, 3.5))
     assert b == Kernel("b", 7.0, 1, ())
-    put_kernels(store, [Kernel("a", 1.0, 1000, ())])
-    assert get_kernels(store, ["a", "unknown"])["a"] == pytest.approx(1.5, abs=0.1)
+    put_kernels(store, [Kernel("long", 100.0, 1000, ())])
+    put_kernels(store, [Kernel("long", 150.0, 1, ())])
+    assert get_kernels(store, ["long"])["long"] == pytest.approx(110.0), "the past counts fourfold"
+    put_kernels(store, [Kernel("long", 1000.0, 50, ())])
+    assert get_kernels(store, ["long"])["long"] == pytest.approx(110.0), "a disturbance"
+    put_kernels(store, [Kernel("long", 10.0, 1, ())])
+    assert get_kernels(store, ["long", "unknown"]) == {"long": 10.0}, "the past was disturbed"
     assert set(get_kernels(store, [f"k{i}" for i in range(1200)] + ["b"])) == {"b"}
     assert get_kernels(store, []) == {}
 

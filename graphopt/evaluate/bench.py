@@ -5,6 +5,7 @@
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
 * ``env``, ``agents``: the environment's speed, and what agents reach in it (see `bench_env`).
 * ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
+* ``faults``: a thousand injected failures of measuring workers, in `graphopt.evaluate.bench_faults`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.errors import WorkloadError
+from graphopt.evaluate.bench_faults import bench_faults
 from graphopt.evaluate.bench_policy import bench_policy
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
@@ -53,6 +55,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "env": _env,
         "agents": _agents,
         "policy": bench_policy,
+        "faults": bench_faults,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(

@@ -193,11 +193,10 @@ def inject_faults(
     return FaultReport(trials, seconds, wrong, unrecorded, orphans, good)
 
 
-def bench_faults(console: Console, budget_s: float = 0.0) -> FaultReport:
+def bench_faults(console: Console, budget_s: float = 0.0) -> None:
     """Injects `TRIALS` failures and prints what became of them."""
     fn, args = builtin_programs()[PROGRAM].build()
     data = max(capture_modules(fn, *args), key=len)
     with tempfile.TemporaryDirectory(prefix="graphopt-faults-") as folder:
         report = inject_faults(data, TRIALS, Path(folder, "store.sqlite"))
     console.print(str(report), highlight=False, markup=False)
-    return report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import functools
 import time
 import uuid
 from collections.abc import Callable
@@ -78,7 +78,7 @@ def compile_lowered(
         transform: see `Transform`; None keeps XLA's default.
         options: XLA compile options.
     """
-    with _fresh_trace():
+    with trace_context(uuid.uuid4().hex):
         lowered = lower()
     modules: list[bytes] = []
     errors: list[Exception] = []
@@ -111,22 +111,19 @@ def compile_lowered(
     return Compiled(executable, args, elapsed, spent, modules)
 
 
-_context_lock = threading.Lock()
-_context: Any = None
+@functools.cache
+def _user_context() -> Any:
+    return jax.make_user_context(default_value=None)  # type: ignore[no-untyped-call]
 
 
-def _fresh_trace() -> contextlib.AbstractContextManager[Any]:
-    """A context in which jax's caches of traces, lowerings and executables have no entry.
+def trace_context(token: str) -> contextlib.AbstractContextManager[Any]:
+    """A context in which jax's caches hold only what was compiled under the same token.
 
     Without it, lowering a jitted function a second time finds its first executable again, and the
     transform is never asked.
     """
-    global _context
-    with _context_lock:
-        if _context is None:
-            _context = jax.make_user_context(default_value=None)  # type: ignore[no-untyped-call]
-    fresh: contextlib.AbstractContextManager[Any] = _context(uuid.uuid4().hex)
-    return fresh
+    context: contextlib.AbstractContextManager[Any] = _user_context()(token)
+    return context
 
 
 def lowered_name(lowered: Any) -> str:

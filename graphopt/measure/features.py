@@ -200,7 +200,7 @@ class KernelReader:
         values = self._sums(cluster.nodes)
         once = values["work"]
         values["work"] = max(cluster.work, once)
-        values["recomputed"] = math.log(max(1.0, cluster.work) / max(1.0, once))
+        values["recomputed"] = math.log(max(1.0, values["work"]) / max(1.0, once))
         self._traffic(values, cluster.operands, cluster.outputs)
         values["native"] = 0.0  # set for regions: a cluster by itself is an ordinary kernel
         values["library"] = float(unit.kind is UnitKind.LIBRARY)

@@ -7,7 +7,6 @@ rewritten versions exist side by side and can be timed in turn.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import time
 import uuid
@@ -20,15 +19,10 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import WorkloadError
 from graphopt.hlo.module import parse
 from graphopt.learn.tune.program import Subject
-from graphopt.measure.compiling import Compiled, Transform
+from graphopt.measure.compiling import Compiled, Transform, trace_context
 
 MAX_MODULES: Final = 8
 """Largest modules of a program that are tuned."""
-
-
-@functools.cache
-def _context() -> Any:
-    return jax.make_user_context(default_value=None)  # type: ignore[no-untyped-call]
 
 
 def is_traceable(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
@@ -95,7 +89,7 @@ def compile_eager(
         return xla_hook.KEEP if answer is None else answer
 
     def run(*arguments: Any) -> Any:
-        with _context()(token):
+        with trace_context(token):
             return fn(*arguments)
 
     subscription = xla_hook.subscribe(handler, first=True)
