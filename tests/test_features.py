@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import capture, captured, normal
 
-from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo import build_graph, settle, rewrite
 from graphopt.hlo.synthetic import repeat_module
 from graphopt.measure.features import COUNT, FEATURES, combine, kernel_keys
 from graphopt.measure.profile import profile
@@ -31,8 +31,9 @@ def test_any_legal_decisions_have_kernels_with_finite_features(name, seed):
     decisions = graph.masks.sample(np.random.default_rng(seed), graph.default, 0.3)
     kernels = kernel_keys(graph, decisions)
     assert kernels
+    settled, _ = settle(graph, decisions)
     for item, kernel in kernels.items():
-        assert 0 <= item < len(graph)
+        assert 0 <= item < len(settled)
         assert len(kernel.features) == COUNT == len(FEATURES)
         assert np.isfinite(kernel.features).all() and min(kernel.features) >= 0
     assert kernel_keys(graph, decisions) == kernels
