@@ -144,6 +144,8 @@ class TrainConfig:
     """Seed of the network's initial weights and of all sampling."""
     validate_every: int = 20
     """Steps between validations."""
+    validation_scorer: str = ""
+    """Who judges on validation graphs: analytic, bank or measured; empty: the scorer of the stage."""
     save_every: int = 10
     """Steps between saved states."""
     store: str = ""

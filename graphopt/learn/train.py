@@ -107,7 +107,8 @@ def run_stage(run: Run, state: TrainState, recorder: Recorder, ends: float) -> N
         begin = time.perf_counter()
         with state.whole_step():
             make_labels(run, state, stage)
-            state.best = 0.0  # results by another scorer do not compare
+            if not run.config.validation_scorer:
+                state.best = 0.0  # results by another scorer do not compare
         state.seconds += time.perf_counter() - begin
     while not skipped and state.stage_step < stage.steps and state.seconds < ends:
         begin = time.perf_counter()
@@ -284,7 +285,8 @@ def validate(run: Run, state: TrainState) -> Metrics:
     parameters = flatten(state.learner.parameters)
     network = NumpyPolicy(run.config.model, parameters)
     last = run.config.stages[min(state.stage, len(run.config.stages) - 1)]
-    result = evaluate(network, run.validation, last.scorer)
+    kind = run.config.validation_scorer or last.scorer
+    result = evaluate(network, run.validation, kind)
     margin = choose_margin(result)
     metrics = result.metrics(margin)
     if metrics["validation/gated"] >= state.best or not (run.out / POLICY).exists():
