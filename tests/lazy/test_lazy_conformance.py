@@ -24,7 +24,7 @@ NUMERIC = (*REALS, *COMPLEX)
 ALL = ("bool", *NUMERIC)
 
 MODEST = settings(
-    max_examples=25,
+    max_examples=15,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

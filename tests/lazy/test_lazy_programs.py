@@ -127,12 +127,14 @@ def load(name):
 
 
 def test_the_cnn_learns():
-    assert load("digits_cnn").main(epochs=3) > 0.6
+    assert load("digits_cnn").main(epochs=2) > 0.5
 
 
 @pytest.mark.slow
 def test_the_transformer_learns():
-    assert load("digits_transformer").main(epochs=4) > 0.6
+    example = load("digits_transformer")
+    example.LAYERS = 1  # most of the time is the compile
+    assert example.main(epochs=4) > 0.5
 
 
 def test_the_simulation_comes_to_rest():

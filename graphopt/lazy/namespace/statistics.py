@@ -94,8 +94,7 @@ def _extremum(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
             fix="Take lt.abs or lt.real first.",
         )
     axes = operands.axes_of(axis, len(node.aval.shape), name)
-    rest = [n for k, n in enumerate(node.aval.shape) if k not in axes]
-    if 0 in [node.aval.shape[a] for a in axes] and 0 not in rest:
+    if 0 in [node.aval.shape[a] for a in axes]:
         raise LazyValueError(
             what=f"{name} of no elements, of {node.aval!r} along {axes}",
             where=source.line_of(source.here()),
