@@ -57,9 +57,15 @@ class Fuzz:
     """A trial that takes longer counts as a hang."""
     workers: int = 2
     """Child processes at once."""
+    lazy: bool = False
+    """Random programs of lazy tensors instead, `trials` of them, against NumPy."""
 
     def run(self) -> int:
         """Exit status 1 if any trial fails."""
+        if self.lazy:
+            from graphopt.evaluate.lazy_fuzz import fuzz_lazy
+
+            return 1 if fuzz_lazy(self.trials, self.seed) else 0
         from graphopt.evaluate.progress import run_fuzz
 
         report = run_fuzz(
@@ -73,7 +79,7 @@ class Capture:
     """Print the graphs that XLA sees for a builder pkg.module:ATTRIBUTE (or a built-in program)."""
 
     workload: Annotated[str, tyro.conf.Positional]
-    """pkg.module:builder, or the name of a built-in program."""
+    """pkg.module:builder, the name of a built-in program, or with --lazy a script."""
     hlo: bool = False
     """Print the HLO text too."""
     add: bool = False
@@ -82,9 +88,17 @@ class Capture:
     """Split that --add puts the program into."""
     dir: Path | None = None
     """Corpus directory; $GRAPHOPT_CORPUS or the user's cache directory by default."""
+    lazy: bool = False
+    """Run a script and save the graphs of its lazy tensors."""
+    out: Path = Path("graphs")
+    """Directory for the graphs of a script."""
 
     def run(self) -> int:
-        """Always exit status 0."""
+        """The script's exit status; otherwise always 0."""
+        if self.lazy:
+            from graphopt.evaluate.script import capture_lazy
+
+            return capture_lazy(self.workload, self.out)
         from graphopt.evaluate.inspect import add_program, print_graphs
 
         if self.add:
@@ -222,7 +236,7 @@ class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling, bank, env, agents, policy or all."""
+    """identity, overhead, scaling, bank, env, agents, policy, lazy or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
 

@@ -186,11 +186,50 @@ def _platform_notes() -> Iterator[str]:
         )
 
 
+def installed_policy() -> NamedPolicy | None:
+    """The policy of the last `install`; None if none is installed."""
+    installed = _state.installed
+    return None if installed is None else installed.policy
+
+
+def optimize_module(
+    data: bytes,
+    policy: NamedPolicy,
+    *,
+    winners: StoredWinners | None = None,
+    policy_timeout_s: float = 5.0,
+    max_instructions: int = 100_000,
+) -> tuple[ModuleRecord, bytes | None]:
+    """Offers one module to a policy, for callers that compile on their own; never raises.
+
+    The record also enters `report()`.
+
+    Args:
+        data: the module as XLA's hook receives it.
+        policy: decides where there is no stored winner.
+        winners: stored winners, which come first; None for none.
+        policy_timeout_s: a policy function that takes longer is given up.
+        max_instructions: larger modules are left alone.
+
+    Returns:
+        What became of the module, and its replacement or None for XLA's default.
+    """
+    # Callers give their compiles cache entries of their own.
+    subscription = xla_hook.Subscription(lambda _: None)
+    installation = _Installation(
+        policy, policy_timeout_s, max_instructions, True, winners, subscription
+    )
+    return _record(data, installation)
+
+
 def _handle(data: bytes) -> bytes | None:
     """The hook: any failure keeps XLA's default."""
     installed = _state.installed
-    if installed is None:
-        return None
+    return None if installed is None else _record(data, installed)[1]
+
+
+def _record(data: bytes, installed: _Installation) -> tuple[ModuleRecord, bytes | None]:
+    """Optimizes, and records how it went."""
     start = time.perf_counter()
     try:
         with gc_paused():
@@ -205,7 +244,7 @@ def _handle(data: bytes) -> bytes | None:
     finished = ModuleRecord(**{**record.__dict__, "seconds": time.perf_counter() - start})
     _state.ledger.add(finished)
     _logger.info("%s", finished)
-    return answer
+    return finished, answer
 
 
 def _fell_back(data: bytes, reason: str) -> ModuleRecord:

@@ -6,6 +6,7 @@
 * ``env``, ``agents``: the environment's speed, and what agents reach in it (see `bench_env`).
 * ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
 * ``faults``: a thousand injected failures of measuring workers, in `graphopt.evaluate.bench_faults`.
+* ``lazy``: recording, cuts, training and memory of lazy tensors.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "agents": _agents,
         "policy": bench_policy,
         "faults": bench_faults,
+        "lazy": _lazy,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(
@@ -230,3 +232,9 @@ def _scaling(console: Console, budget_s: float) -> None:
             f"{cost.total_s / cost.nodes * 1e6:.1f}",
         )  # fmt: skip
     console.print(table)
+
+
+def _lazy(console: Console, budget_s: float) -> None:
+    from graphopt.evaluate.bench_lazy import run_lazy_bench
+
+    run_lazy_bench(console, budget_s)

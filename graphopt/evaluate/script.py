@@ -6,6 +6,7 @@ import importlib.util
 import runpy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import graphopt.plugin
@@ -63,8 +64,6 @@ def _check_module(name: str) -> None:
 
 
 def _run_path(path: str) -> None:
-    from pathlib import Path
-
     script = Path(path)
     if not script.is_file():
         raise WorkloadError(
@@ -81,3 +80,32 @@ def _status(code: object) -> int:
         return code
     print(code, file=sys.stderr)
     return 1
+
+
+def capture_lazy(script: str, out: Path) -> int:
+    """Runs a script and saves every graph of its lazy tensors, as modules with an index.
+
+    Args:
+        script: path of the script; it gets no arguments.
+        out: directory for the graphs.
+
+    Returns:
+        The script's exit status.
+
+    Raises:
+        WorkloadError: there is no such script.
+    """
+    import graphopt.lazy as lt
+
+    previous, sys.argv = sys.argv, [script]
+    status = 0
+    try:
+        with lt.capture(out) as graphs:
+            try:
+                _run_path(script)
+            except SystemExit as exit_:
+                status = _status(exit_.code)
+    finally:
+        sys.argv = previous
+    print(f"{len(graphs)} graphs in {out}", file=sys.stderr)
+    return status

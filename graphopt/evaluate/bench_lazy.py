@@ -1,0 +1,244 @@
+"""``graphopt bench lazy``: what lazy tensors cost and gain, against jax on the same programs.
+
+Ratios come from interleaved runs in one process (`graphopt.measure.compare`), with their intervals.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import graphopt.lazy as lt
+from graphopt.lazy import recording
+from graphopt.measure import Comparison, compare
+
+CHAIN: Final = 60
+"""Small operations in the graphs that are compared with eager ``jax.numpy``."""
+
+LOOP_STEPS: Final = 10_000
+
+
+def run_lazy_bench(console: Console, budget_s: float) -> None:
+    """Runs all measurements and prints one table.
+
+    Args:
+        console: where to print.
+        budget_s: seconds per comparison.
+    """
+    table = Table(title="lazy tensors")
+    for column in ("measurement", "result", "target"):
+        table.add_column(column)
+    for name, target, measure in _MEASUREMENTS:
+        table.add_row(name, measure(budget_s), target)
+        lt.clear_caches()
+    console.print(table)
+
+
+def _ratio(found: Comparison) -> str:
+    return f"{found.speedup:.2f}x [{found.low:.2f}, {found.high:.2f}]"
+
+
+def _forget() -> None:
+    recording.state.cons.clear()
+    recording.state.live.clear()
+
+
+def record_cost(operations: int = 1_000, repeats: int = 30) -> dict[str, float]:
+    """Microseconds per recorded operation, by kind of operation: the median of several runs."""
+    x, y = lt.asarray(np.ones(16, np.float32)), lt.asarray(np.ones(16, np.float32))
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "x + y": lambda z: z + y,
+        "x * 1.5": lambda z: z * 1.5,
+        "lt.sin(x)": lambda z: lt.sin(z),
+        "lt.sum(x)": lambda z: lt.sum(z, axis=0, keepdims=True),
+        "x[0:]": lambda z: z[0:],
+    }
+    found = {}
+    with lt.config(trace_limit=10 * operations):
+        for name, operation in kinds.items():
+            samples = []
+            for _ in range(repeats):
+                z, keep = x, []
+                start = time.perf_counter()
+                for _ in range(operations):
+                    keep.append(operation(z))  # on the last result: equal operations are merged
+                    z = keep[-1]
+                samples.append((time.perf_counter() - start) / operations * 1e6)
+                _forget()
+            found[name] = median(samples)
+    return found
+
+
+def _recording(budget_s: float) -> str:
+    gc.collect()
+    return ", ".join(f"{name} {cost:.2f} us" for name, cost in record_cost().items())
+
+
+def sync_cost(operations: int, repeats: int = 200) -> float:
+    """Microseconds of a cut that finds its graph compiled, the program's own time not counted."""
+    x, y = lt.asarray(np.ones(16, np.float32)), lt.asarray(np.ones(16, np.float32))
+    samples = []
+    with lt.config(tier="compiled", trace_limit=10 * operations + 100):
+        for number in range(repeats + 3):
+            z = x
+            for _ in range(operations):
+                z = z + y
+            start = time.perf_counter()
+            lt.sync()
+            if number >= 3:
+                samples.append((time.perf_counter() - start) * 1e6)
+            z.block_until_ready()
+    return median(samples)
+
+
+def _cached_sync(budget_s: float) -> str:
+    costs = {n: sync_cost(n) for n in (1, 100, 1_000)}
+    return ", ".join(f"{n} operations {cost:.0f} us" for n, cost in costs.items())
+
+
+def _mlp(rng: np.random.Generator, width: int) -> tuple[list[Any], Any, Any]:
+    shapes = ((64, width), (width, width), (width, width), (width, 10))
+    weights = [(rng.normal(size=s) / s[0] ** 0.5).astype(np.float32) for s in shapes]
+    return weights, rng.normal(size=(128, 64)).astype(np.float32), rng.integers(0, 10, 128)
+
+
+def _jax_step() -> Callable[..., Any]:
+    def loss(ws: Any, x: Any, y: Any) -> Any:
+        for w in ws[:-1]:
+            x = jax.nn.gelu(x @ w)
+        scores = jax.nn.log_softmax(x @ ws[-1])
+        return -jnp.mean(jnp.take_along_axis(scores, y[:, None], axis=-1))
+
+    def step(ws: Any, ms: Any, x: Any, y: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(ws, x, y)
+        ms = [0.9 * m + g for m, g in zip(ms, grads, strict=True)]
+        return [w - 0.01 * m for w, m in zip(ws, ms, strict=True)], ms, value
+
+    return jax.jit(step)
+
+
+def _lazy_loss(ws: Any, x: Any, y: Any) -> Any:
+    for w in ws[:-1]:
+        x = lt.nn.gelu(x @ w)
+    return lt.mean(lt.nn.cross_entropy(x @ ws[-1], y))
+
+
+STEPS_PER_SAMPLE: Final = 10
+
+
+def training_steps(width: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The same training, lazily and under ``jax.jit``: each call makes some steps, then waits.
+
+    Neither waits within the steps, as in a training loop: the host prepares one step while the device
+    works on the one before.
+    """
+    weights, x, y = _mlp(np.random.default_rng(0), width)
+    step = _jax_step()
+    with_jax: dict[str, Any] = {
+        "w": [jnp.asarray(w) for w in weights], "m": [jnp.zeros(w.shape) for w in weights],
+        "x": jnp.asarray(x), "y": jnp.asarray(y, jnp.int32),
+    }  # fmt: skip
+    lazy: dict[str, Any] = {
+        "w": [lt.asarray(w) for w in weights], "m": [lt.zeros(w.shape) for w in weights],
+        "x": lt.asarray(x), "y": lt.asarray(y.astype(np.int32)),
+    }  # fmt: skip
+    gradient = lt.value_and_grad(_lazy_loss)
+
+    def jax_step() -> None:
+        for _ in range(STEPS_PER_SAMPLE):
+            with_jax["w"], with_jax["m"], loss = step(
+                with_jax["w"], with_jax["m"], with_jax["x"], with_jax["y"]
+            )
+        jax.block_until_ready((with_jax["w"], loss))  # type: ignore[no-untyped-call]
+
+    def lazy_step() -> None:
+        for _ in range(STEPS_PER_SAMPLE):
+            with lt.step():
+                loss, grads = gradient(lazy["w"], lazy["x"], lazy["y"])
+                lazy["m"] = [0.9 * m + g for m, g in zip(lazy["m"], grads, strict=True)]
+                lazy["w"] = [w - 0.01 * m for w, m in zip(lazy["w"], lazy["m"], strict=True)]
+                del grads
+        lt.eval(lazy["w"], loss, wait=True)
+
+    return jax_step, lazy_step
+
+
+def _training(width: int) -> Callable[[float], str]:
+    def measure(budget_s: float) -> str:
+        jax_step, lazy_step = training_steps(width)
+        lazy_step()
+        found = compare(jax_step, lazy_step, budget_s=budget_s)
+        low, high = 1 / found.high, 1 / found.low
+        ratio = f"{1 / found.speedup:.2f}x the time of jit [{low:.2f}, {high:.2f}]"
+        return f"{ratio}, {found.candidate_s * 1e3 / STEPS_PER_SAMPLE:.2f} ms"
+
+    return measure
+
+
+def _chain(xp: Any, x: Any, y: Any) -> Any:
+    for k in range(CHAIN // 6):
+        x = xp.tanh(x * 0.5 + y) - xp.sin(y) * (0.1 * k + 0.05)
+    return xp.sum(x)
+
+
+def _eager(budget_s: float) -> str:
+    data = np.random.default_rng(0).normal(size=(2, 256)).astype(np.float32)
+    a, b = (jnp.asarray(v) for v in data)
+    c, d = (lt.asarray(v) for v in data)
+    for _ in range(3):
+        with lt.step():
+            last = _chain(lt, c, d)
+    del last
+    found = compare(
+        lambda: float(_chain(jnp, a, b)), lambda: float(_chain(lt, c, d)), budget_s=budget_s
+    )
+    return f"{_ratio(found)} faster, {found.candidate_s * 1e6:.0f} us for {CHAIN} operations"
+
+
+def memory_growth(steps: int = LOOP_STEPS) -> float:
+    """Growth of resident memory in MiB over a loop with a cut per step, after warm-up."""
+    x = lt.ones((64, 64))
+
+    def run(count: int) -> None:
+        nonlocal x
+        for k in range(count):
+            x = lt.tanh(x * 0.9 + 0.01 * (k % 7))
+            lt.sync()
+
+    run(500)
+    gc.collect()
+    before = _resident()
+    run(steps)
+    gc.collect()
+    return (_resident() - before) / 2**20
+
+
+def _resident() -> float:
+    """Resident memory of this process in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _memory(budget_s: float) -> str:
+    return f"{memory_growth():+.1f} MiB over {LOOP_STEPS:,} steps"
+
+
+_MEASUREMENTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
+    ("recording", "3 us per operation", _recording),
+    ("cached cut", "60 us + 3 us per operation", _cached_sync),
+    ("training step, width 128", "1.10x", _training(128)),
+    ("training step, width 512", "1.10x", _training(512)),
+    ("small operations, against eager jax.numpy", "5x", _eager),
+    ("memory", "no growth", _memory),
+)
