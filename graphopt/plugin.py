@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import graphopt.version
 from graphopt import jax_private, xla_hook
@@ -27,11 +27,13 @@ from graphopt.hlo.build import build_from_module
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module import check_supported, parse
 from graphopt.machine import machine_key, probe
-from graphopt.measure.adoption import Adopted, StoredWinners
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.base import DEFAULT
 from graphopt.store import Store
+
+if TYPE_CHECKING:
+    from graphopt.measure.adoption import Adopted, StoredWinners
 
 MIN_INSTRUCTIONS: Final = 8
 """Smaller modules hold one kernel or none; they are not worth a graph."""
@@ -110,6 +112,8 @@ def install(
         uninstall()
         return
     xla_hook.check_jax()
+    from graphopt.measure.adoption import StoredWinners  # it imports jax
+
     found = resolve(policy)
     with _state.lock:
         uninstall()

@@ -2,8 +2,8 @@
 
 The body must only compute: no update in place, no inner loop, no call of the runtime. Then every value
 of every iteration is a value of its own, nothing is overwritten, and XLA's copies between the
-iterations, and the order that it gave them, are not needed. Clusters of the body stay clusters of each
-iteration.
+iterations, and the order that it gave them, are not needed. Clusters of the body stay clusters of
+each iteration.
 """
 
 from __future__ import annotations
