@@ -239,7 +239,7 @@ def test_the_evaluate_command_tunes(tmp_path):
     (row,) = json.loads((out / "report.json").read_text())["workloads"]
     assert row["status"] == "ok" and row["speedup_tuned"] >= 1.0
     assert row["tuned_low"] <= row["speedup_tuned"] <= row["tuned_high"]
-    assert row["evaluations"] >= 0 and row["winner"]  # a slow machine may need it all to start
+    assert row["winner"] and row["nodes"] > 10
     assert row["policy_s"] is None
     assert "tuned: geometric mean" in text
     assert (out / "store.sqlite").exists() and not (tmp_path / "unused").exists()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import capture, captured, normal
 
-from graphopt.hlo import build_graph, settle, rewrite
+from graphopt.hlo import build_graph, rewrite, settle
 from graphopt.hlo.synthetic import repeat_module
 from graphopt.measure.features import COUNT, FEATURES, combine, kernel_keys
 from graphopt.measure.profile import profile
