@@ -7,7 +7,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
-from small_programs import STATE, rollout
+from small_programs import STATE, chain
 
 
 def _wave(x):
@@ -15,7 +15,7 @@ def _wave(x):
 
 
 def _loop():
-    return rollout, (STATE,)
+    return chain, (STATE,)
 
 
 def _plain():

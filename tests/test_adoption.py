@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_programs import STATE, is_native, named
+from small_programs import STATE, chain, is_native, named
 from test_store import make_winner
 
 import graphopt
@@ -38,8 +38,8 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(scope="module")
 def graph():
-    """The graph of `rollout`, whose loop gains several times by becoming native."""
-    return build_graph(compile_with(named("cart"), (STATE,)).modules[0])
+    """The graph of `chain`, whose loop gains several times by becoming native."""
+    return build_graph(compile_with(named("cart", chain), (STATE,)).modules[0])
 
 
 def winner_of(graph, made=None, **fields) -> Winner:
@@ -55,7 +55,7 @@ def imported(**fields) -> dict[str, object]:
 def compiled(store: Store):
     """A fresh compile of the program under the plugin, and what the report says of it."""
     graphopt.install("xla-default", store=store)
-    executable = named("cart").lower(STATE).compile()
+    executable = named("cart", chain).lower(STATE).compile()
     record = graphopt.report().records[-1]
     assert record.name == "jit_cart"
     return executable, record
@@ -65,7 +65,7 @@ def check_default(store: Store, reason: str, outcome: Outcome = Outcome.KEPT) ->
     executable, record = compiled(store)
     assert not is_native(executable)
     assert record.outcome is outcome and reason in record.reason
-    plain = compile_with(named("plain"), (STATE,))()
+    plain = compile_with(named("plain", chain), (STATE,))()
     assert compare_outputs(plain, executable(STATE)).equal
     return record
 
@@ -84,7 +84,8 @@ def test_an_imported_winner_is_verified_at_its_first_use(graph, store, tmp_path)
     assert import_winners(there, tmp_path / "winners.json") == 1
     before = set(child_processes())
     executable, record = compiled(there)
-    assert is_native(executable) and record.outcome is Outcome.REWRITTEN
+    assert record.outcome is Outcome.REWRITTEN, record.reason
+    assert is_native(executable)
     assert get_winner(there, graph.fingerprint) == replace(winner_of(graph), origin="imported")
     assert set(child_processes()) == before
     rows = there.rows("SELECT status, method FROM evaluations")
@@ -130,7 +131,7 @@ def test_a_winner_of_another_program_is_not_looked_at(graph, store):
 def test_a_kept_default_is_kept_even_where_the_policy_would_change_it(graph, store):
     put_winner(store, winner_of(graph, decisions=KEPT, speedup=1.0))
     graphopt.install(store=store)
-    assert not is_native(named("cart").lower(STATE).compile())
+    assert not is_native(named("cart", chain).lower(STATE).compile())
     (record,) = graphopt.report().records
     assert record.outcome is Outcome.KEPT and record.reason.startswith("tuned: ")
 
@@ -138,12 +139,12 @@ def test_a_kept_default_is_kept_even_where_the_policy_would_change_it(graph, sto
 def test_without_a_store_the_policy_decides(graph, store):
     put_winner(store, winner_of(graph, decisions=KEPT, speedup=1.0))
     graphopt.install(store=False)
-    assert is_native(named("cart").lower(STATE).compile())
+    assert is_native(named("cart", chain).lower(STATE).compile())
 
 
 def test_a_store_that_is_not_there_is_not_made(store):
     graphopt.install(store=store)
-    assert is_native(named("cart").lower(STATE).compile())
+    assert is_native(named("cart", chain).lower(STATE).compile())
     assert not store.exists()
     assert not StoredWinners(store).any()
 
@@ -151,7 +152,7 @@ def test_a_store_that_is_not_there_is_not_made(store):
 def test_an_unreadable_store_is_mentioned_and_the_policy_decides(store):
     store.path.write_text("this is no store")
     graphopt.install(store=store)
-    executable = named("cart").lower(STATE).compile()
+    executable = named("cart", chain).lower(STATE).compile()
     assert is_native(executable)
     assert "stored winners are not used: the store cannot be used" in str(graphopt.report())
 

@@ -204,7 +204,7 @@ def test_the_tune_command_finds_replays_exports_and_imports(tmp_path):
     found = json.loads(
         graphopt("tune", "evaluated:_loop", "--budget-s", "3", "--json", store=store)
     )
-    assert found["verified"] and found["evaluations"] >= 1
+    assert found["verified"] and found["speedup"] >= 1.0 and found["modules"][0]["nodes"] > 10
     text = graphopt("tune", "evaluated:_loop", "--replay", "--budget-s", "1", store=store)
     assert "evaluated:_loop: " in text
     assert f"1 winners written to {file}" in graphopt("tune", "--export", str(file), store=store)
@@ -239,7 +239,7 @@ def test_the_evaluate_command_tunes(tmp_path):
     (row,) = json.loads((out / "report.json").read_text())["workloads"]
     assert row["status"] == "ok" and row["speedup_tuned"] >= 1.0
     assert row["tuned_low"] <= row["speedup_tuned"] <= row["tuned_high"]
-    assert row["evaluations"] >= 1 and row["winner"]
+    assert row["winner"] and row["nodes"] > 10
     assert row["policy_s"] is None
     assert "tuned: geometric mean" in text
     assert (out / "store.sqlite").exists() and not (tmp_path / "unused").exists()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from processes import becomes, environment, is_alive, run_python
-from small_programs import STATE, is_native, named, rollout
+from small_programs import STATE, chain, is_native, named
 from support import normal
 
 import graphopt
@@ -48,7 +48,7 @@ def tuned(tmp_path_factory):
     """(result, store, events) of a program whose loop gains several times by becoming native."""
     store = Store(tmp_path_factory.mktemp("tuned") / "store.sqlite")
     events: list[Event] = []
-    fn = named("cart")
+    fn = named("cart", chain)
     fn(STATE)  # a function that has run already is compiled anew
     result = tune(fn, STATE, budget_s=90.0, evaluations=8, store=store, listener=events.append)
     return result, store, events
@@ -105,9 +105,9 @@ FRESH = textwrap.dedent("""
     import json, sys
     import jax, numpy as np
     import graphopt
-    from small_programs import STATE, is_native, named
+    from small_programs import STATE, chain, is_native, named
     graphopt.install("xla-default", store=sys.argv[1])
-    compiled = named("another").lower(STATE).compile()
+    compiled = named("another", chain).lower(STATE).compile()
     (record,) = [r for r in graphopt.report().records if r.name == "jit_another"]
     print(json.dumps({
         "native": is_native(compiled), "outcome": str(record.outcome), "reason": record.reason,
@@ -123,24 +123,24 @@ def test_a_fresh_process_uses_the_winner(tuned):
     found = json.loads(done.stdout)
     assert found["native"] and found["outcome"] == "rewritten"
     assert found["reason"] == f"stored winner, measured {result.speedup:.2f}x"
-    np.testing.assert_allclose(found["result"], jax.jit(rollout)(STATE)[1], rtol=1e-3)
+    np.testing.assert_allclose(found["result"], jax.jit(chain)(STATE)[1], rtol=1e-3)
 
 
 def test_the_plugin_of_this_process_uses_the_winner(tuned):
     _, store, _ = tuned
-    plain = named("before")(STATE)
+    plain = named("before", chain)(STATE)
     graphopt.install("xla-default", store=store)
-    fn = named("after")
+    fn = named("after", chain)
     assert is_native(fn.lower(STATE).compile())
     assert compare_outputs(plain, fn(STATE), slack=100).equal
     graphopt.install("xla-default", store=False)
-    assert not is_native(named("without").lower(STATE).compile())
+    assert not is_native(named("without", chain).lower(STATE).compile())
 
 
 def test_replay_measures_again_and_changes_nothing(tuned):
     result, store, _ = tuned
     before = store.rows("SELECT * FROM winners"), store.rows("SELECT * FROM evaluations")
-    again = replay(named("cart"), STATE, budget_s=2.0, store=str(store.path))
+    again = replay(named("cart", chain), STATE, budget_s=2.0, store=str(store.path))
     assert again.adopted and again.verified and again.times.low > 1.0
     assert again.modules[0].decisions == result.modules[0].decisions
     assert again.modules[0].winner == "stored winner"
@@ -153,7 +153,7 @@ def test_a_filled_store_a_seed_and_a_limit_repeat_a_run(tuned, tmp_path):
     """What the store answers is not measured again, so nothing can come out otherwise."""
     result, store, _ = tuned
     found = [
-        tune(named("cart"), STATE, budget_s=90.0, evaluations=8, store=store, seed=0)
+        tune(named("cart", chain), STATE, budget_s=90.0, evaluations=8, store=store, seed=0)
         for _ in range(2)
     ]
     assert [r.modules[0].decisions for r in found] == [result.modules[0].decisions] * 2
@@ -161,7 +161,7 @@ def test_a_filled_store_a_seed_and_a_limit_repeat_a_run(tuned, tmp_path):
 
 
 def test_the_tuned_function_itself_is_not_touched(tuned):
-    fn = named("cart")
+    fn = named("cart", chain)
     assert not is_native(fn.lower(STATE).compile())
 
 
@@ -169,7 +169,7 @@ def test_the_tuned_function_itself_is_not_touched(tuned):
 
 
 def test_a_kept_default_is_recorded_and_used(store):
-    result = tune(named("cart"), STATE, budget_s=1.0, evaluations=0, store=store)
+    result = tune(named("cart", chain), STATE, budget_s=1.0, evaluations=0, store=store)
     assert not result.adopted and result.verified
     assert result.speedup == 1.0 and result.tuned_s == result.baseline_s
     assert result.evaluations == 0
@@ -177,16 +177,16 @@ def test_a_kept_default_is_recorded_and_used(store):
     (winner,) = all_winners(store)
     assert (winner.decisions, winner.speedup, winner.changes) == (KEPT, 1.0, False)
     graphopt.install(store=store)
-    assert not is_native(named("kept").lower(STATE).compile())
+    assert not is_native(named("kept", chain).lower(STATE).compile())
     (record,) = graphopt.report().records
     assert record.reason == "tuned: XLA's default is the fastest known"
-    again = replay(named("cart"), STATE, budget_s=0.5, store=store)
+    again = replay(named("cart", chain), STATE, budget_s=0.5, store=store)
     assert (again.adopted, again.modules[0].winner) == (False, "default")
 
 
 def test_there_is_nothing_to_replay(store):
     with pytest.raises(WorkloadError, match="no stored winner"):
-        replay(named("cart"), STATE, store=store)
+        replay(named("cart", chain), STATE, store=store)
 
 
 def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch):
@@ -198,7 +198,7 @@ def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch)
         return type(outcome)(outcome.times, False, 0.5)
 
     monkeypatch.setattr(api, "confirm", confirm_wrong)
-    fn = named("cart")
+    fn = named("cart", chain)
     found = tune(fn, STATE, budget_s=10.0, evaluations=2, store=store)
     assert not found.adopted and not found.verified
     fingerprint = found.modules[0].fingerprint
@@ -348,7 +348,9 @@ def test_a_damaged_stored_winner_does_not_stop_tuning(store):
 # The subject and the last measurement.
 
 
-@pytest.mark.parametrize("make", [lambda: rollout, lambda: named("cart")], ids=["plain", "jitted"])
+@pytest.mark.parametrize(
+    "make", [lambda: chain, lambda: named("cart", chain)], ids=["plain", "jitted"]
+)
 def test_every_compile_of_a_subject_is_asked_for_its_rewrite(make):
     fn = make()
     if hasattr(fn, "lower"):
@@ -364,8 +366,8 @@ def test_every_compile_of_a_subject_is_asked_for_its_rewrite(make):
         subject.compile(transform)
     subject.compile(transform, {"xla_cpu_prefer_vector_width": "128"})
     assert len(asked) == 3 and len(set(asked)) == 1
-    fn = named("cart")
-    assert make_subject(fn, (STATE,)).digest == make_subject(rollout, (STATE,)).digest
+    fn = named("cart", chain)
+    assert make_subject(fn, (STATE,)).digest == make_subject(chain, (STATE,)).digest
 
 
 def test_python_numbers_and_wide_arrays_are_perturbed_too():
@@ -389,14 +391,14 @@ def test_python_numbers_and_wide_arrays_are_perturbed_too():
 SLOW = textwrap.dedent("""
     import json, sys
     import graphopt
-    from small_programs import STATE, named
+    from small_programs import STATE, chain, named
     from graphopt.evaluate.bench_faults import child_processes
 
     def listener(event):
         if event.stage == "search" and event.evaluations >= 4:
             print(json.dumps({"children": child_processes()}), flush=True)
 
-    result = graphopt.tune(named("cart"), STATE, budget_s=300.0, store=sys.argv[1], listener=listener)
+    result = graphopt.tune(named("cart", chain), STATE, budget_s=300.0, store=sys.argv[1], listener=listener)
     print(json.dumps({"result": result.to_json(), "children": child_processes()}), flush=True)
 """)
 
