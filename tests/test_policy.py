@@ -13,7 +13,7 @@ from support import PROGRAMS, Captured, capture, captured, node, nodes, normal
 
 from graphopt import policy as policies
 from graphopt.errors import PolicyError
-from graphopt.hlo import Decisions, Graph, rewrite
+from graphopt.hlo import RESTRUCTURES, Decisions, Graph, rewrite
 from graphopt.hlo.graph import UNKNOWN_TRIPS
 from graphopt.hlo.module import Role
 from graphopt.machine import UnitKind
@@ -168,7 +168,7 @@ def test_expensive_values_that_xla_recomputes_are_written_to_memory():
 
 
 def test_costs_add_up():
-    total = LoopCosts(dispatch_ns=1.0, nodes=2)
+    total = LoopCosts(dispatch_ns=1.0, code=2)
     total.add(LoopCosts(2.0, 3.0, 30.0, 8.0, 4.0, 5), times=10)
     assert total == LoopCosts(21.0, 30.0, 300.0, 80.0, 40.0, 7)
     assert total.default_ns(cores=1) == 21.0 + 30.0 + 80.0
@@ -272,3 +272,49 @@ def test_units_of_nodes():
     dot = node(graph, "dot")
     on = [kind for kind in UnitKind if graph.units[graph.default.unit[dot]].kind is kind]
     assert on == [graph.units[graph.default.unit[dot]].kind]
+
+
+# Walls.
+
+
+def test_a_loop_with_walls_becomes_native_when_they_are_replaced():
+    def solver(a, b):
+        def step(x, _):
+            h = a @ a.T + jnp.diag(jnp.abs(x) + 1.0)
+            x = jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(h), True), b - x)
+            return x.at[jnp.array([0, 2])].add(0.1), jnp.sum(jnp.tanh(x))
+
+        return jax.lax.scan(step, b, None, length=50)
+
+    graph = program(solver, (5, 5), (5,)).graph
+    decisions = heuristic(graph)
+    names = {RESTRUCTURES[code].name for code in decisions.restructure}
+    assert {"lapack-loop"} <= names
+    result = rewrite(graph, decisions)
+    assert result.regions >= 1
+    assert "not-in-region" not in result.overrides
+
+
+def test_a_sum_behind_a_scalar_window_becomes_a_tree():
+    graph = program(lambda x: jnp.sum(jnp.square(x[1:] - x[:-1])), (64, 64)).graph
+    decisions = heuristic(graph)
+    (code,) = set(decisions.restructure.tolist()) - {0}
+    assert RESTRUCTURES[code].name == "tree-reduce"
+
+
+def test_many_small_kernels_outside_loops_become_regions():
+    def chain(x):
+        total = jnp.zeros((4, 4))
+        for i in range(40):
+            total = total.at[i % 4].set(jnp.tanh(total @ x[i % 4]))
+        return total
+
+    graph = program(chain, (4, 4)).graph
+    result = rewrite(graph, heuristic(graph))
+    assert result.regions >= 1
+
+
+def test_what_gains_nothing_is_left_alone():
+    for fn, dims in ((lambda x: jnp.linalg.cholesky(x @ x.T), (5, 5)), (jnp.sort, (8,))):
+        decisions = heuristic(program(fn, dims).graph)
+        assert decisions is None or not decisions.restructure.any()
