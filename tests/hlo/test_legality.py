@@ -253,7 +253,6 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
     ("straight", "smooth", "unit", "runtime", "loop-operation"),
     ("straight", "p", "unit", "native", "not-in-region"),
     ("straight", "sorted", "unit", "native", "not-in-region"),
-    ("straight", "mixed", "unit", "native", "not-in-region"),
     ("loop", "sorting", "unit", "native", "not-in-region"),
     ("straight", "one", "unit", "loop@2", "partition"),
     ("straight", "best", "unit", "loop@2", "partition"),
@@ -261,6 +260,7 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
 ]
 
 ALLOWED: list[tuple[str, str, str, int | str]] = [
+    ("straight", "mixed", "unit", "native"),  # in another form: it can be replaced
     ("straight", "smooth", "fuse", 0),
     ("straight", "smooth", "fuse", 1),
     ("straight", "total", "fuse", 0),
