@@ -4,7 +4,7 @@ GraphSAGE-style messages with max-pool aggregation along both edge directions an
 (Hamilton et al. 2017; Zhou et al., "Transferable Graph Optimizers for ML Compilers", NeurIPS 2020,
 section 3), then one recurrent attention stack that every decision field runs through in turn: its state, and
 the decisions taken so far, feed the next field. All nodes are decided in one pass per field; the joint
-probability of a decision vector is p(fuse) p(join | fuse) p(unit | fuse, join).
+probability of a decision vector is the product of p(field | fields decoded before it).
 `graphopt.policy.inference` is the same network in numpy.
 
 Axis letters: N padded nodes, E padded edges, H hidden width, B decision vectors, V values of a field.

@@ -182,6 +182,20 @@ def test_a_budget_ends_training_with_a_policy(tmp_path):
     assert load(tmp_path / POLICY).spec.steps == 1
 
 
+def test_validation_may_have_a_scorer_of_its_own(tmp_path):
+    graph = captured(NAMES[2]).graph
+    judge = FlipScorer(graph, GOOD)
+    validation = [Problem("judged", "toy", graph, scorers={"judge": judge})]  # it has no other
+    settings = config(
+        stages=(StageConfig("flip", "flip", 1, 0.5),), validation_scorer="judge", validate_every=1
+    )
+    train(
+        Run(settings, [flip_problem(NAMES[0])], validation, tmp_path, lambda *_: None),
+        fresh_state(settings),
+    )
+    assert "validation/p50" in read_rows(tmp_path)[-1]
+
+
 def test_other_settings_do_not_resume(trained):
     out, _, settings = trained
     with pytest.raises(ConfigError, match=r"ppo\.clip=0\.2"):
