@@ -88,7 +88,8 @@ class StoredWinners:
         if result.ok and result.low > 1.0:
             mark_verified(self.store, winner.fingerprint)
             return None
-        reason = result.status if not result.ok else f"only {result.ratio:.2f}x on this machine"
-        put_quarantine(self.store, winner.fingerprint, winner.decisions, reason)
         remove_winner(self.store, winner.fingerprint)
-        return reason
+        if result.ok:  # legal and right, only slow: the tuner may look at it again
+            return f"only {result.ratio:.2f}x on this machine"
+        put_quarantine(self.store, winner.fingerprint, winner.decisions, result.status)
+        return result.status
