@@ -105,7 +105,7 @@ def _memory(device: Any, devices: Sequence[Any]) -> float:
     stats = device.memory_stats() if hasattr(device, "memory_stats") else None
     if stats and stats.get("bytes_limit"):
         return float(stats["bytes_limit"])
-    sharing = sum(d.platform == device.platform for d in devices)
+    sharing: int = sum(d.platform == device.platform for d in devices)
     return float(probe().memory_bytes) / sharing
 
 

@@ -55,9 +55,9 @@ class PlacedCopies:
         made: list[Any] = [None] * len(arrays)
         foreign = []
         for position, array in enumerate(arrays):
-            if not isinstance(array, jax.Array):  # may change under our feet: never remembered
-                made[position] = jax.device_put(array, sharding)
-            elif array.sharding == sharding and array.committed:
+            if not isinstance(array, jax.Array):  # may change after the call: copied each time
+                made[position] = jax.device_put(array, sharding, may_alias=False)
+            elif array.sharding == sharding:
                 made[position] = array
             else:
                 foreign.append(position)
@@ -65,7 +65,8 @@ class PlacedCopies:
         copies = jax_private.copy_arrays([arrays[p] for p in foreign], sharding) if foreign else []
         for position, copy in zip(foreign, copies, strict=True):
             made[position] = copy
-            self.remember(arrays[position], sharding, copy)
+            if copy is not arrays[position]:  # else it would keep itself alive
+                self.remember(arrays[position], sharding, copy)
         return made
 
     def _forget(self, key: int) -> None:

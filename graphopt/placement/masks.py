@@ -83,7 +83,8 @@ def device_masks(tasks: TaskGraph, cluster: Cluster) -> DeviceMasks:
     rule = np.full((tasks.groups, len(cluster)), ALLOWED, np.int8)
     own = np.bincount(tasks.group, np.where(tasks.is_input, 0, tasks.nbytes), tasks.groups)
     too_large: NDArray[np.bool_] = own[:, np.newaxis] > cluster.memory_bytes[np.newaxis]
-    rule[too_large & ~too_large.all(axis=1)[:, None]] = RULES.index("memory")
+    nowhere: NDArray[np.bool_] = np.all(too_large, axis=1, keepdims=True)
+    rule[too_large & ~nowhere] = RULES.index("memory")
     arguments = np.unique(tasks.group[tasks.is_input])
     rule[np.ix_(arguments, np.arange(1, len(cluster)))] = RULES.index("arguments-at-home")
     rule[arguments, 0] = ALLOWED

@@ -230,8 +230,7 @@ def _wide_towers() -> Built:
             a = jnp.tanh(a @ w)
         for w in towers[1]:
             b = jnp.tanh(b @ w)
-        scores: Array = jnp.sum(a * b, axis=1)
-        return scores
+        return jnp.einsum("bi,bi->b", a, b)
 
     return fn, (towers, _normal(rng, 512, 512), _normal(rng, 512, 512))
 
@@ -262,7 +261,8 @@ def _tiny() -> Built:
     weights = (_normal(rng, 32, 32, scale=0.2), _normal(rng, 32, 32, scale=0.2))
 
     def fn(weights: Any, x: Array) -> Array:
-        return jax.nn.relu(x @ weights[0]) @ weights[1]
+        out: Array = jax.nn.relu(x @ weights[0]) @ weights[1]
+        return out
 
     return fn, (weights, _normal(rng, 8, 32))
 
