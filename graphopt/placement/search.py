@@ -106,15 +106,13 @@ def anneal(
     value = judge(problem.masks.repair(state[:, blocks]))
     rounds = max(1, (evaluations - len(start) - chains) // chains)
     for step in range(rounds):
-        heat = 0.05 * (1.0 - step / rounds) ** 2 + 1e-4
+        left = 1.0 - step / rounds
+        heat = 0.01 * left**2 + 1e-5
         moved = state.copy()
-        flips = 1 + rng.poisson(max(0.5, 0.03 * count * (1 - step / rounds)), chains)
+        flips = 1 + rng.poisson(1.5 * left, chains)
         for chain in range(chains):
             chosen = rng.integers(0, count, flips[chain])
-            moved[chain, chosen] = (
-                rng.integers(0, problem.devices, flips[chain]) if rng.random() < 0.7
-                else moved[chain, rng.integers(0, count)]
-            )  # fmt: skip
+            moved[chain, chosen] = rng.integers(0, problem.devices, flips[chain])
         new = judge(problem.masks.repair(moved[:, blocks]))
         worse = (new - value) / np.maximum(value, 1e-30)
         accept = rng.random(chains) < np.exp(-np.maximum(worse, 0.0) / heat)
