@@ -293,10 +293,13 @@ def is_compiler_frame(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == _COMPILER
 
 
-def jit_cache_size(jitted: Any) -> int | None:
-    """Return how many signatures a jitted function holds code for; None when jax does not tell."""
-    size = getattr(jitted, "_cache_size", None)
-    return None if size is None else int(size())
+def jit_cache_size(jitted: Any) -> Callable[[], int | None]:
+    """Return what tells how many signatures a jitted function holds code for.
+
+    Where jax no longer tells, the answer is always None.
+    """
+    size: Callable[[], int | None] | None = getattr(jitted, "_cache_size", None)
+    return size if size is not None else lambda: None
 
 
 def copy_arrays(arrays: list[Any], sharding: Any) -> list[Any]:

@@ -166,8 +166,8 @@ class Placed:
         self._policy = policy
         self._options = options
         self._copies = PlacedCopies()
-        known = jax_private.jit_cache_size(self._jitted)
-        self._known_size = None if known is None else -1
+        self._size = jax_private.jit_cache_size(self._jitted)
+        self._known_size = None if self._size() is None else -1
         """Signatures jax.jit knew when last looked at; None once something is placed."""
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._lock = threading.RLock()
@@ -181,7 +181,7 @@ class Placed:
         # While nothing is placed, a call costs what jax.jit costs: only a signature that is new to
         # jax.jit, which compiles it and returns its result, is looked at.
         result = self._jitted(*args, **kwargs)
-        if jax_private.jit_cache_size(self._jitted) != self._known_size:
+        if self._size() != self._known_size:
             self._look(args, kwargs)
         return result
 
@@ -197,7 +197,7 @@ class Placed:
         if not known:
             self._plan(key, leaves, args, kwargs)
         placed = any(plan.program is not None for plan in self._plans.values())
-        self._known_size = None if placed else jax_private.jit_cache_size(self._jitted)
+        self._known_size = None if placed else self._size()
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
@@ -242,8 +242,7 @@ class Placed:
             self.devices = left
             self._copies = PlacedCopies()
             self._plans.clear()
-            if jax_private.jit_cache_size(self._jitted) is not None:
-                self._known_size = -1
+            self._known_size = None if self._size() is None else -1
 
     def _dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._static_numbers and not self._static_names:

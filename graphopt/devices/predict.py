@@ -44,6 +44,7 @@ def predict(traced: Traced, program: Cut, cluster: Cluster, times: TaskTimes) ->
         device, kind = segment.device, int(cluster.kind[segment.device])
         host += cluster.dispatch_s
         total, shared = _cost(segment, seconds[:, kind], parallel)
+        total += _border_bytes(traced, segment) / cluster.kinds[kind].bytes_per_s
         ready = max((arrival.get((v, device), 0.0) for v in segment.inputs), default=0.0)
         begin = max(host, free[device], ready)
         finish = begin + total
@@ -74,6 +75,13 @@ def _cost(
     numbers = np.array(segment.equations, np.int64)
     total = seconds[numbers]
     return float(total.sum()), float(total[parallel[numbers]].sum())
+
+
+def _border_bytes(traced: Traced, segment: Segment) -> int:
+    """Bytes that are written or read only because the program is cut there."""
+    avals, arguments = traced.program.avals, traced.program.inputs
+    values = [v for v in segment.inputs if v >= arguments]
+    return sum(aval_bytes(avals[v]) for v in (*values, *segment.outputs))
 
 
 def equation_seconds(traced: Traced, times: TaskTimes, kind: int) -> Sequence[float]:

@@ -148,7 +148,7 @@ def train(
 
 
 def _teach(problem: Problem, graph: BlockGraph, config: PlacementTraining) -> NDArray[np.int32]:
-    """int32 [1, K]: the best placement a genetic search finds, devices renamed by first use."""
+    """int32 [1, K]: the best placement that a genetic search finds."""
     found = evolve(
         problem, config.teacher_evaluations, start=_starts(problem), blocks=graph.block,
         seed=config.seed,

@@ -6,7 +6,7 @@ Axis letters: K blocks, D devices, T time bins, F features, N tasks, G groups.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,28 +49,29 @@ class BlockGraph:
         """Number of blocks K."""
         return len(self.share)
 
-    def placement(self, problem: Problem, device: NDArray[np.integer]) -> Placement:  # type: ignore[type-arg]
+    def placement(self, problem: Problem, device: NDArray[np.integer[Any]]) -> Placement:
         """int16 [..., G] from a device per block, integer [..., K]."""
         return problem.masks.repair(device[..., self.block])
 
     def of_placement(self, problem: Problem, placement: Placement) -> NDArray[np.int16]:
-        """int16 [K]: the device that holds most of each block's work."""
+        """int16 [K]: the device that holds most of each block's work; 0 for empty blocks."""
         weight = problem.group_seconds.mean(axis=1)
-        return to_blocks(placement, self.block, weight, problem.devices)
+        found = to_blocks(placement, self.block, weight, problem.devices)
+        return np.pad(found, (0, len(self) - len(found)))
 
 
 def block_graph(problem: Problem, count: int = 96) -> BlockGraph:
-    """The blocks of a problem, at most `count`."""
+    """The blocks of a problem: `count` of them, the last ones empty if there are fewer groups."""
     tasks, cluster = problem.simulator.tasks, problem.simulator.cluster
     seconds = problem.simulator.times.alone.mean(axis=1)
     begin, makespan = _earliest(problem, seconds)
     middle = (begin + seconds / 2) / makespan
     block = _ordered(problem, blocks_of(problem, count), middle, seconds)
-    blocks = int(block.max()) + 1
+    blocks = count  # blocks without work fill up: one compiled network for all graphs
     owner = block[tasks.group]
     per_device = np.zeros((blocks, problem.devices))
     np.add.at(per_device, block, problem.group_seconds)
-    unit = max(float(per_device.mean()), 1e-30)
+    unit = max(float(per_device.mean()), 1e-30)  # of `count` blocks, empty ones included
     nbytes = np.bincount(owner, np.where(tasks.is_input, 0, tasks.nbytes), blocks)
     profile = np.zeros((blocks, BINS))
     np.add.at(profile, (owner, np.minimum((middle * BINS).astype(int), BINS - 1)), seconds)
