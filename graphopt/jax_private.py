@@ -7,6 +7,7 @@ for every one that has. Nothing here imports jax before a function is called.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -22,6 +23,8 @@ _XLA_BRIDGE = "jax._src.xla_bridge"
 _HLO = "jaxlib._hlo"
 _COMPILER = "jax._src.compiler"
 _CORE = "jax._src.core"
+_JAXLIB = "jaxlib._jax"
+_XLA_CLIENT = "jaxlib.xla_client"
 
 PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (_CACHE_KEY, "custom_hook"),
@@ -31,6 +34,9 @@ PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (_HLO, "hlo_module_from_text"),
     (_COMPILER, "compile_or_get_cached"),
     (_CORE, "trace_state_clean"),
+    (_JAXLIB, "ArrayImpl"),
+    (_XLA_CLIENT, "batched_copy_array_to_devices_with_sharding"),
+    (_XLA_CLIENT, "ArrayCopySemantics"),
 )
 """The private names in use, as (module, attribute)."""
 
@@ -285,3 +291,41 @@ def static_positions(jitted: Any, count: int) -> tuple[int, ...]:
 def is_compiler_frame(frame: FrameType) -> bool:
     """Return whether a Python frame belongs to jax's compiler; False for all when it has moved."""
     return frame.f_globals.get("__name__") == _COMPILER
+
+
+def jit_cache_size(jitted: Any) -> Callable[[], int | None]:
+    """Return what tells how many signatures a jitted function holds code for.
+
+    Where jax no longer tells, the answer is always None.
+    """
+    size: Callable[[], int | None] | None = getattr(jitted, "_cache_size", None)
+    return size if size is not None else lambda: None
+
+
+def copy_arrays(arrays: list[Any], sharding: Any) -> list[Any]:
+    """Start copying arrays to the one device of `sharding`; several cost little more than one.
+
+    Falls back to ``jax.device_put``, which does the same at several times the cost per call, when the
+    names have moved or an array is not a plain one (typed random keys).
+    """
+    import jax
+
+    found = _copier()
+    devices = getattr(sharding, "_internal_device_list", None)
+    if found is None or devices is None or any(type(a) is not found[2] for a in arrays):
+        return [jax.device_put(array, sharding) for array in arrays]
+    copy, reuse, _ = found
+    count = len(arrays)
+    copied: list[Any] = copy(arrays, [devices] * count, [sharding] * count, [reuse] * count)
+    return copied
+
+
+@functools.cache
+def _copier() -> tuple[Callable[..., Any], Any, type] | None:
+    """jaxlib's batched copy, its argument for "may share memory", and the type it takes."""
+    copy = find_private(_XLA_CLIENT, "batched_copy_array_to_devices_with_sharding")
+    semantics = find_private(_XLA_CLIENT, "ArrayCopySemantics")
+    plain = find_private(_JAXLIB, "ArrayImpl")
+    if copy is None or semantics is None or plain is None:
+        return None
+    return copy, semantics.REUSE_INPUT, plain

@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     """Left to XLA because no gain was expected."""
     FELL_BACK = "fell back"
     """Left to XLA because something forbade a rewrite; the reason says what."""
+    PLACED = "placed"
+    """Spread over several devices; the reason says how."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,11 @@ class Ledger:
             return Report(
                 policy=policy,
                 records=tuple(self._records),
-                counts={outcome: self._counts[outcome] for outcome in Outcome},
+                counts={
+                    outcome: self._counts[outcome]
+                    for outcome in Outcome
+                    if outcome is not Outcome.PLACED or self._counts[outcome]
+                },
                 reasons={
                     f"{outcome}: {reason}": n
                     for (outcome, reason), n in self._reasons.most_common()
@@ -99,7 +105,7 @@ class Report:
     Attributes:
         policy: name of the installed policy; None if none is installed.
         records: one per module, the first `MAX_RECORDS`.
-        counts: modules per outcome.
+        counts: modules per outcome; placed functions only where there are any.
         reasons: "outcome: reason" -> modules, for those that were not rewritten.
         notes: what a user should know beside the counts.
     """
@@ -119,7 +125,8 @@ class Report:
         """The report as text."""
         state = f"policy {self.policy}" if self.policy else "not installed"
         seconds = sum(record.seconds for record in self.records)
-        parts = ", ".join(f"{self.counts.get(outcome, 0)} {outcome}" for outcome in Outcome)
+        shown = [o for o in Outcome if o is not Outcome.PLACED or o in self.counts]
+        parts = ", ".join(f"{self.counts.get(outcome, 0)} {outcome}" for outcome in shown)
         lines = [
             f"graphopt ({state}): {self.seen} modules seen: {parts}; {seconds:.2f} s in the hook"
         ]

@@ -172,6 +172,11 @@ def reset_report() -> None:
         _state.notes.clear()
 
 
+def add_record(record: ModuleRecord) -> None:
+    """Adds the outcome of something decided outside XLA's compile, such as a placement."""
+    _state.ledger.add(record)
+
+
 def _note(text: str) -> None:
     if text not in _state.notes:
         _state.notes.append(text)

@@ -25,6 +25,7 @@ LAYERS = (
     "hlo",
     "store",
     "measure",
+    "placement",
     "corpus",
     "render",
     "env",
@@ -32,6 +33,7 @@ LAYERS = (
     "learn",
     "own_jit",
     "plugin",
+    "devices",
     "lazy",
     "evaluate",
     "graphopt",  # the package's own __init__: what users import

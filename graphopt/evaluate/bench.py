@@ -25,6 +25,7 @@ from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.bench_faults import bench_faults
+from graphopt.evaluate.bench_placement_real import bench_model, bench_real
 from graphopt.evaluate.bench_policy import bench_policy
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
@@ -58,6 +59,8 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "policy": bench_policy,
         "faults": bench_faults,
         "lazy": _lazy,
+        "placement-real": bench_real,
+        "placement-model": bench_model,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(

@@ -1,0 +1,196 @@
+"""``graphopt bench placement-real`` and ``placement-model``: placement on two CPU devices.
+
+* ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run.
+* ``placement-model``: predicted against measured step times over random placements.
+
+Both need two CPU devices, which jax sets up at its first use: in a process that has used jax before, they
+run in a child process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import geometric_mean
+from typing import Any, Final
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from graphopt import jax_private
+from graphopt.corpus.placement import BRANCHING, PLACEMENT
+from graphopt.corpus.program import Program
+from graphopt.devices.calibrate import calibrate
+from graphopt.devices.copies import PlacedCopies
+from graphopt.devices.place import place
+from graphopt.devices.plan import cut_placement, measured_times
+from graphopt.devices.predict import predict
+from graphopt.devices.runtime import PlacedProgram
+from graphopt.devices.segments import cut
+from graphopt.measure import compare, compare_outputs
+from graphopt.placement.baselines import Problem
+from graphopt.placement.build import build_tasks
+from graphopt.placement.flat import flatten
+from graphopt.placement.simulator import Simulator
+
+RANDOM_PLACEMENTS: Final = 40
+"""Per program."""
+
+MODEL_REPEATS: Final = 9
+
+
+def two_devices() -> bool:
+    """Sets up two CPU devices; False if this process has fewer and it is too late."""
+    if not jax_private.backends_initialized():
+        config: Any = jax.config
+        config.update("jax_num_cpu_devices", 2)
+    return len(jax.devices("cpu")) >= 2
+
+
+def in_child(name: str, budget_s: float) -> None:
+    """Runs a benchmark in a process of its own."""
+    command = [sys.executable, "-m", "graphopt", "bench", name, "--budget-s", str(budget_s)]
+    subprocess.run(command, check=True)
+
+
+def bench_real(console: Console, budget_s: float) -> None:
+    """Placed against one device; the first row group has independent branches."""
+    if not two_devices():
+        in_child("placement-real", budget_s)
+        return
+    devices = jax.devices("cpu")[:2]
+    table = _table(
+        "two CPU devices against one (XLA's default), interleaved",
+        "program", "one ms", "placed ms", "speed-up", "95 %", "segments", "plan s", "max error",
+        "how",
+    )  # fmt: skip
+    ratios: dict[str, float] = {}
+    for program in PLACEMENT:
+        fn, args = program.build()
+        default, placed = jax.jit(fn), place(fn, devices)
+        placed(*args)
+        plan = placed.plans[0]
+        error = compare_outputs(default(*args), placed(*args)).relative
+        found = compare(_run(default, args), _run(placed, args), budget_s=budget_s)
+        ratios[program.name] = found.speedup
+        table.add_row(
+            program.name, f"{found.baseline_s * 1e3:.3f}", f"{found.candidate_s * 1e3:.3f}",
+            f"{found.speedup:.2f}", f"{found.low:.2f}-{found.high:.2f}", str(plan.segments),
+            f"{plan.plan_s:.1f}", f"{error:.1e}", plan.reason,
+        )  # fmt: skip
+    console.print(table)
+    branching = [ratios[name] for name in BRANCHING.names()]
+    console.print(
+        f"one device's time / placed time: branching programs geometric mean "
+        f"{geometric_mean(branching):.2f}; smallest of all {min(ratios.values()):.2f}"
+    )
+
+
+def bench_model(console: Console, budget_s: float) -> None:
+    """Rank correlation and relative error of predicted step times."""
+    if not two_devices():
+        in_child("placement-model", budget_s)
+        return
+    devices = jax.devices("cpu")[:2]
+    table = _table(
+        "predicted against measured step time over random placements, two CPU devices",
+        "program", "placements", "measured ms", "rank correlation", "median error", "90 % error",
+    )  # fmt: skip
+    pooled: list[NDArray[np.float64]] = []
+    correlations = []
+    for program in PLACEMENT:
+        rows = _random_placements(program, devices)
+        correlation, errors = spearman(rows[:, 0], rows[:, 1]), np.abs(rows[:, 0] / rows[:, 1] - 1)
+        pooled.append(rows / rows[0, 1])
+        correlations.append(correlation)
+        table.add_row(
+            program.name, str(len(rows)),
+            f"{rows[:, 1].min() * 1e3:.2f}-{rows[:, 1].max() * 1e3:.2f}", f"{correlation:.2f}",
+            f"{np.median(errors):.0%}", f"{np.quantile(errors, 0.9):.0%}",
+        )  # fmt: skip
+    console.print(table)
+    together = np.concatenate(pooled)
+    console.print(
+        f"{len(together)} placements of {len(pooled)} programs: rank correlation of times relative to "
+        f"one device {spearman(together[:, 0], together[:, 1]):.2f}, median within programs "
+        f"{np.median(correlations):.2f}; median relative error "
+        f"{np.median(np.abs(together[:, 0] / together[:, 1] - 1)):.0%}"
+    )
+
+
+def _random_placements(program: Program, devices: list[Any]) -> NDArray[np.float64]:
+    """float64 [R, 2]: predicted and measured seconds; row 0 is everything on one device."""
+    fn, args = program.build()
+    leaves = jax.tree.leaves(args)
+    traced = build_tasks(flatten(jax.jit(fn).trace(*args).jaxpr, program.name))
+    cluster = calibrate(devices)
+    times = measured_times(traced, leaves, devices, cluster)
+    problem = Problem(Simulator(traced.tasks, cluster, times))
+    rng = np.random.default_rng(0)
+    copies = PlacedCopies()
+    runs: list[Callable[[], Any]] = []
+    predicted: list[float] = []
+    seen = set()
+    for attempt in range(RANDOM_PLACEMENTS * 3):
+        placement = _draw(problem, rng, attempt)
+        program_cut = cut_placement(traced, placement, cluster, times)
+        key = tuple((s.device, s.equations) for s in program_cut.segments)
+        if attempt == 0:
+            program_cut = cut(traced, [0] * len(traced.equation_task))
+        if key in seen or len(runs) >= RANDOM_PLACEMENTS:
+            continue
+        seen.add(key)
+        executable = PlacedProgram(traced, program_cut, devices, copies)
+        predicted.append(predict(traced, program_cut, cluster, times).seconds)
+        runs.append(_bound(executable, leaves))
+    return np.stack([np.array(predicted), _interleaved(runs)], axis=1)
+
+
+def _draw(problem: Problem, rng: np.random.Generator, attempt: int) -> NDArray[np.int16]:
+    """From everything on one device over a few moved groups to every group drawn by itself."""
+    base = np.zeros(problem.groups, np.int16)
+    moved = rng.random(problem.groups) < (0.0, 0.02, 0.1, 0.3, 0.5)[min(attempt, 1 + attempt % 4)]
+    heavy = np.argsort(-problem.group_seconds.mean(axis=1))[:6]
+    chosen = heavy[rng.random(len(heavy)) < (0.5 if attempt else 0.0)]
+    moved[chosen] = True
+    return problem.masks.repair(np.where(moved, 1, base))
+
+
+def _interleaved(runs: list[Callable[[], Any]]) -> NDArray[np.float64]:
+    """float64 [R]: median seconds of callables run in turn."""
+    times = np.empty((len(runs), MODEL_REPEATS))
+    for run in runs:
+        run()
+    for repeat in range(MODEL_REPEATS):
+        for index, run in enumerate(runs):
+            start = time.perf_counter()
+            run()
+            times[index, repeat] = time.perf_counter() - start
+    median: NDArray[np.float64] = np.median(times, axis=1)
+    return median
+
+
+def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Rank correlation; ties by order of appearance."""
+    ranks = [np.argsort(np.argsort(x, kind="stable")).astype(float) for x in (a, b)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def _run(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
+    return lambda: jax.block_until_ready(fn(*args))  # type: ignore[no-untyped-call]
+
+
+def _bound(program: PlacedProgram, leaves: list[Any]) -> Callable[[], Any]:
+    return lambda: jax.block_until_ready(program(leaves))  # type: ignore[no-untyped-call]
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="left" if position == 0 else "right")
+    return table
