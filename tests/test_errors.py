@@ -41,6 +41,8 @@ def test_the_tree_is_complete():
         "UnsupportedJaxError",
         "WorkloadError",
         "ConfigError",
+        "StoreError",
+        "MeasureError",
     }
 
 

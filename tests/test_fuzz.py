@@ -188,12 +188,13 @@ def test_a_child_answers_line_by_line():
         assert echo.ask(long + "y", 60) == "y" + long
 
 
-def test_a_child_that_prints_several_lines_at_once_is_read_one_by_one():
-    with child(
-        "import sys; sys.stdout.write('a\\nb\\nc'); sys.stdout.flush(); sys.stdin.read()"
-    ) as busy:
+def test_what_a_child_writes_without_being_asked_is_garbage():
+    code = "import sys; sys.stdout.write('a\\nb\\nc'); sys.stdout.flush(); sys.stdin.read()"
+    with child(code) as busy:
         assert busy.ask("", 60) == "a"
-        assert busy.ask("", 60) == "b"
+        with pytest.raises(ChildFailure) as caught:
+            busy.ask("", 60)
+    assert caught.value.kind == "garbage"
 
 
 WITH_GRANDCHILD = """
@@ -216,6 +217,7 @@ def test_closing_a_child_ends_all_it_started():
 
 SLEEPS_AFTER_HELLO = """
     import os, sys, time
+    sys.stdin.readline()
     print(os.getpid(), flush=True)
     sys.stdin.readline()
     print("half a line", end="", flush=True)

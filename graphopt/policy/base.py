@@ -82,7 +82,7 @@ def resolve(policy: str | os.PathLike[str] | Policy) -> NamedPolicy:
 
 def _is_checkpoint(policy: object) -> bool:
     """True for a string that names no policy but a directory (or something written like a path)."""
-    if not isinstance(policy, str) or policy in _BUILT_IN or policy in _ALIASES:
+    if not isinstance(policy, str) or not policy or policy in _BUILT_IN or policy in _ALIASES:
         return False
     return os.sep in policy or Path(policy).is_dir()
 
