@@ -115,7 +115,7 @@ def place(
     Args:
         fn: the function; pytrees, keyword arguments and closures as for ``jax.jit``.
         devices: jax devices, the first one is home; None: all of the default platform.
-        policy: ``search``, the name of a baseline, or a function
+        policy: ``search``, ``learned``, the name of a baseline, or a function
             ``graphopt.placement.baselines.Problem -> int16 [G] | None``; None: one device.
         static_argnums: as for ``jax.jit``.
         static_argnames: as for ``jax.jit``.

@@ -19,6 +19,7 @@ from graphopt.placement.cluster import Cluster
 from graphopt.placement.search import anneal, blocks_of
 from graphopt.placement.simulator import Simulator
 from graphopt.placement.times import TaskTimes, analytic_times
+from graphopt.policy.placement import load_policy
 
 PlacementPolicy = Callable[[Problem], Placement | None]
 """Decides for one graph: device of every group, or None for one device."""
@@ -97,7 +98,8 @@ def find_candidates(
         traced: the program.
         cluster: the machine.
         times: seconds per task and kind.
-        policy: ``search`` (all baselines and annealing), a name in `BASELINES`, or a function.
+        policy: ``search`` (all baselines, and annealing from them), ``learned``, a name in
+            `BASELINES`, or a function.
         min_gain: predicted speed-up that a cut needs to be returned.
 
     Raises:
@@ -131,11 +133,14 @@ def _ask(problem: Problem, policy: str | PlacementPolicy) -> list[tuple[str, Pla
         return [(getattr(policy, "__name__", type(policy).__name__), placement)]
     if policy in BASELINES:
         return [(policy, BASELINES[policy](problem))]
+    if policy == "learned":
+        placement = load_policy()(problem)
+        return [] if placement is None else [("learned", placement)]
     if policy != "search":
         raise PolicyError(
             what=f"there is no placement policy named {policy!r}",
             where="place",
-            fix=f"Use search, {', '.join(BASELINES)}, or a function Problem -> placement.",
+            fix=f"Use search, learned, {', '.join(BASELINES)}, or a function Problem -> placement.",
         )
     rows = [(name, baseline(problem)) for name, baseline in BASELINES.items()]
     blocks = blocks_of(problem, SEARCH_BLOCKS)

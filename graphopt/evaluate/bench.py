@@ -25,6 +25,7 @@ from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.bench_faults import bench_faults
+from graphopt.evaluate.bench_placement_models import bench_models, bench_scale
 from graphopt.evaluate.bench_placement_real import bench_model, bench_real
 from graphopt.evaluate.bench_policy import bench_policy
 from graphopt.hlo import build_graph, rewrite
@@ -60,7 +61,9 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "faults": bench_faults,
         "lazy": _lazy,
         "placement-real": bench_real,
-        "placement-model": bench_model,
+        "placement": bench_model,
+        "placement-models": bench_models,
+        "placement-scale": bench_scale,
     }
     if what != "all" and what not in benches:
         raise WorkloadError(

@@ -1,7 +1,7 @@
-"""``graphopt bench placement-real`` and ``placement-model``: placement on two CPU devices.
+"""``graphopt bench placement-real`` and ``placement``: placement on two CPU devices.
 
 * ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run.
-* ``placement-model``: predicted against measured step times over random placements.
+* ``placement``: predicted against measured step times over random placements.
 
 Both need two CPU devices, which jax sets up at its first use: in a process that has used jax before, they
 run in a child process.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
 
@@ -28,10 +29,12 @@ from graphopt.corpus.program import Program
 from graphopt.devices.calibrate import calibrate
 from graphopt.devices.copies import PlacedCopies
 from graphopt.devices.place import place
-from graphopt.devices.plan import cut_placement, measured_times
+from graphopt.devices.plan import cut_placement, find_candidates, measured_times
 from graphopt.devices.predict import predict
 from graphopt.devices.runtime import PlacedProgram
 from graphopt.devices.segments import cut
+from graphopt.devices.timeline import measure_events, save_html, to_svg
+from graphopt.errors import ConfigError
 from graphopt.measure import compare, compare_outputs
 from graphopt.placement.baselines import Problem
 from graphopt.placement.build import build_tasks
@@ -94,7 +97,7 @@ def bench_real(console: Console, budget_s: float) -> None:
 def bench_model(console: Console, budget_s: float) -> None:
     """Rank correlation and relative error of predicted step times."""
     if not two_devices():
-        in_child("placement-model", budget_s)
+        in_child("placement", budget_s)
         return
     devices = jax.devices("cpu")[:2]
     table = _table(
@@ -194,3 +197,38 @@ def _table(title: str, *columns: str) -> Table:
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position == 0 else "right")
     return table
+
+
+def draw_timeline(program: Program, path: Path, policy: str = "search") -> str:
+    """Writes a page with the measured and the predicted run of a program on two CPU devices.
+
+    Returns:
+        One line that says what was drawn.
+
+    Raises:
+        ConfigError: this process has fewer than two CPU devices, and it is too late to add one.
+    """
+    if not two_devices():
+        raise ConfigError(
+            what="this process has one CPU device",
+            where="timeline",
+            fix='Call jax.config.update("jax_num_cpu_devices", 2) before jax is used.',
+        )
+    devices = jax.devices("cpu")[:2]
+    fn, args = program.build()
+    leaves = jax.tree.leaves(args)
+    traced = build_tasks(flatten(jax.jit(fn).trace(*args).jaxpr, program.name))
+    cluster = calibrate(devices)
+    times = measured_times(traced, leaves, devices, cluster)
+    options = find_candidates(traced, cluster, times, policy, 0.0)
+    single = cut(traced, [0] * len(traced.equation_task))
+    best = options.found[0].cut if options.found else single
+    names = [str(d) for d in devices]
+    drawings = []
+    for title, pieces in (("one device", single), ("placed", best)):
+        executable = PlacedProgram(traced, pieces, devices, PlacedCopies())
+        drawings.append(to_svg(measure_events(executable, leaves), names, f"{title}, measured"))
+        predicted = predict(traced, pieces, cluster, times).events
+        drawings.append(to_svg(predicted, names, f"{title}, predicted"))
+    save_html(path, drawings, program.name)
+    return f"{path}: {program.name}, {len(best.segments)} segments on {best.used_devices} devices"

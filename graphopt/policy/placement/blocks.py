@@ -72,8 +72,8 @@ def block_graph(problem: Problem, count: int = 96) -> BlockGraph:
     per_device = np.zeros((blocks, problem.devices))
     np.add.at(per_device, block, problem.group_seconds)
     unit = max(float(per_device.mean()), 1e-30)  # of `count` blocks, empty ones included
-    sizes = np.where(tasks.is_input, 0.0, tasks.nbytes.astype(np.float64))
-    nbytes = np.asarray(np.bincount(owner, sizes, blocks), np.float64)
+    held = np.where(tasks.is_input, 0, tasks.nbytes)
+    nbytes = np.bincount(owner, held, blocks).astype(np.float64)
     profile = np.zeros((blocks, BINS))
     np.add.at(profile, (owner, np.minimum((middle * BINS).astype(int), BINS - 1)), seconds)
     traffic = _traffic(problem, owner, blocks) / unit
