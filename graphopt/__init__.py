@@ -18,7 +18,7 @@ from graphopt.store import Store
 from graphopt.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from graphopt.devices import place as place
+    from graphopt.devices.place import place as place
     from graphopt.evaluate.explain import explain as explain
     from graphopt.learn.tune import TuneResult as TuneResult
     from graphopt.learn.tune import replay as replay
@@ -29,7 +29,7 @@ _ON_DEMAND = {
     "TuneResult": "graphopt.learn.tune",
     "explain": "graphopt.evaluate.explain",
     "jit": "graphopt.own_jit",
-    "place": "graphopt.devices",
+    "place": "graphopt.devices.place",
     "replay": "graphopt.learn.tune",
     "tune": "graphopt.learn.tune",
 }

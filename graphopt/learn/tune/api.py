@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from graphopt.errors import DecisionError, GraphOptError, MeasureError, WorkloadError
 from graphopt.hlo import build_graph, rewrite
-from graphopt.learn.tune.confirm import confirm
+from graphopt.learn.tune.confirm import Confirmation, confirm
 from graphopt.learn.tune.options import tune_options
 from graphopt.learn.tune.program import Subject
 from graphopt.learn.tune.progress import Event, Listener, ignore
@@ -26,6 +26,12 @@ from graphopt.store.winners import KEPT, get_winner, put_quarantine, put_winner
 
 MIN_NODES: Final = 4
 """Smaller modules hold nothing to decide."""
+
+MAX_CONFIRMED: Final = 3
+"""Decisions of one program that are measured on the real inputs."""
+
+HOLDS_UP: Final = 0.93
+"""Part of the search's speed-up that the real inputs must show; else the next best gets its chance."""
 
 CONFIRM_SHARE: Final = 0.15
 """Part of the budget kept for the last, decisive measurement."""
@@ -73,7 +79,7 @@ def tune(
         listener(Event(stage, message, now - begin, max(0.0, end - now), count, best))
 
     tell("plan", describe_plan(subject, budget_s))
-    results: list[ModuleResult] = []
+    results: list[list[ModuleResult]] = []
     search_end = end - CONFIRM_SHARE * budget_s
     sizes = [_searchable_nodes(data) for data, _ in subject.modules]
     for number, (data, inputs) in enumerate(subject.modules):
@@ -120,15 +126,15 @@ def _search_module(
     share_s: float,
     evaluations: int | None,
     tell: Callable[..., None],
-) -> tuple[ModuleResult, bool]:
-    """The best decisions of one module, and whether the search was interrupted."""
+) -> tuple[list[ModuleResult], bool]:
+    """The best few decisions of one module, best first, and whether the search was interrupted."""
     try:
         graph = build_graph(data, allow_donation=True)
     except GraphOptError as error:
-        return ModuleResult("module", "", 0, note=f"left alone: {error.what}"), False
+        return [ModuleResult("module", "", 0, note=f"left alone: {error.what}")], False
     alone = partial(ModuleResult, graph.name, graph.fingerprint, len(graph))
     if len(graph) < MIN_NODES:
-        return alone(note="too small to matter"), False
+        return [alone(note="too small to matter")], False
     stop = time.perf_counter() + share_s
     interrupted = False
     with Runner(data, inputs, store, timeout_s=max(20.0, share_s)) as runner:
@@ -144,18 +150,18 @@ def _search_module(
                     break
         except MeasureError as error:
             if not search.evaluations:
-                return alone(note=f"left alone: {error.what}"), False
+                return [alone(note=f"left alone: {error.what}")], False
             tell("search", f"ended: {error.what}", search.evaluations, search.best.ratio)
-            return search.result(search.best), False
+            return [search.result(search.best)], False
         except KeyboardInterrupt:
             interrupted = True
             message = "interrupted; the best so far is confirmed"
             tell("search", message, search.evaluations, search.best.ratio)
-        return search.result(_choose(runner, search, store)), interrupted
+        return [search.result(k) for k in _choose(runner, search, store)], interrupted
 
 
-def _choose(runner: Runner, search: ModuleSearch, store: Store) -> Known:
-    """The winner of a search.
+def _choose(runner: Runner, search: ModuleSearch, store: Store) -> list[Known]:
+    """The winners of a search, best first; XLA's default where there is none.
 
     Where the store answered every question there is no new evidence: what won before wins again, so that
     a run can be repeated.
@@ -163,32 +169,25 @@ def _choose(runner: Runner, search: ModuleSearch, store: Store) -> Known:
     known = get_winner(store, search.graph.fingerprint) if not runner.measured else None
     if known is not None and known.origin == "tuned here":
         if not known.changes:
-            return Known(search.graph.default, 1.0, "default")
+            return [Known(search.graph.default, 1.0, "default")]
         with contextlib.suppress(DecisionError):
             decisions = decode_decisions(search.graph, known.decisions)
-            return Known(decisions, known.speedup, "stored winner")
+            return [Known(decisions, known.speedup, "stored winner")]
     try:
         return _duel(runner, search)
     except MeasureError:  # the worker cannot be started again
-        return search.best
+        return [search.best]
 
 
-def _duel(runner: Runner, search: ModuleSearch) -> Known:
+def _duel(runner: Runner, search: ModuleSearch) -> list[Known]:
     """The best few once more, longer: the first of many noisy looks is too often luck."""
-    finals = search.finals()
-    if not finals:
-        return search.best if search.best.origin == "default" else search.pool[-1]
+    default = Known(search.graph.default, 1.0, "default")
     measured = []
-    for known in finals:
+    for known in search.finals():
         again = runner.measure(known.decisions, budget_s=1.0, method=known.origin)
-        if again.ok:
-            measured.append((again.ratio, known))
-    if not measured:
-        return Known(search.graph.default, 1.0, "default")
-    ratio, known = max(measured, key=lambda pair: pair[0])
-    if ratio <= 1.0:
-        return Known(search.graph.default, 1.0, "default")
-    return Known(known.decisions, ratio, known.origin)
+        if again.ok and again.ratio > 1.0:
+            measured.append(Known(known.decisions, again.ratio, known.origin))
+    return sorted(measured, key=lambda k: -k.ratio) or [default]
 
 
 def transform_of(results: Sequence[ModuleResult]) -> Callable[[bytes], bytes | None]:
@@ -203,22 +202,53 @@ def transform_of(results: Sequence[ModuleResult]) -> Callable[[bytes], bytes | N
     return transform
 
 
+def _confirm_best(
+    subject: Subject, found: list[list[ModuleResult]], store: Store, budget_s: float
+) -> tuple[list[ModuleResult], Confirmation, bool]:
+    """Measures the best decisions on the real inputs, then the next best while they do not hold up.
+
+    Returns:
+        the modules' results, the measurement they stand on, and whether they are adopted.
+    """
+    best: tuple[list[ModuleResult], Confirmation, bool] | None = None
+    rounds = min(MAX_CONFIRMED, max(len(choices) for choices in found))
+    for number in range(rounds):
+        results = [choices[min(number, len(choices) - 1)] for choices in found]
+        changed = any(m.decisions != KEPT for m in results)
+        outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
+        if not outcome.equal:
+            _quarantine(store, results)
+        adopted = changed and outcome.equal and outcome.times.low > 1.0
+        better = best is None or (
+            adopted and (not best[2] or outcome.times.low > best[1].times.low)
+        )
+        if better:
+            best = (results, outcome, adopted)
+        expected = max(m.ratio for m in results)
+        if adopted and outcome.times.speedup > HOLDS_UP * expected:
+            break
+    assert best is not None  # there is at least one round
+    return best
+
+
+def _quarantine(store: Store, results: list[ModuleResult]) -> None:
+    for module in results:
+        if module.decisions != KEPT:
+            reason = "wrong result on the real arguments"
+            put_quarantine(store, module.fingerprint, module.decisions, reason)
+
+
 def _finish(
     subject: Subject,
-    results: list[ModuleResult],
+    found: list[list[ModuleResult]],
     store: Store,
     begin: float,
     end: float,
     tell: Callable[..., None],
 ) -> TuneResult:
-    changed = any(m.decisions != KEPT for m in results)
-    budget_s = min(10.0, max(2.0, end - time.perf_counter()))
-    outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
-    adopted = changed and outcome.equal and outcome.times.low > 1.0
+    budget_s = min(6.0, max(2.0, end - time.perf_counter()))
+    results, outcome, adopted = _confirm_best(subject, found, store, budget_s)
     for module in results:
-        if not outcome.equal and module.decisions != KEPT:
-            reason = "wrong result on the real arguments"
-            put_quarantine(store, module.fingerprint, module.decisions, reason)
         if module.fingerprint and (adopted or module.note == ""):
             put_winner(store, _winner(subject.name, module, outcome.times, adopted))
     if not adopted:

@@ -90,6 +90,7 @@ class ModuleSearch:
         self.evaluations = 0
         self.since_gain = 0
         self.history: list[tuple[int, float, float]] = []
+        self.best_start: Known | None = None
         self.start = time.perf_counter()
         self.store = store
         self.recalled: dict[str, float] = {}
@@ -109,6 +110,7 @@ class ModuleSearch:
         for origin, decisions in self._starts():
             self.try_one(decisions, origin)
             yield origin
+        self.best_start = self.best
         self.since_gain = 0
         while self.since_gain < STALE:
             for decisions, origin in self._proposals():
@@ -208,8 +210,12 @@ class ModuleSearch:
         return self.best.ratio * (duel.ratio if duel.low > 1.0 else min(1.0, duel.ratio))
 
     def finals(self, count: int = 3) -> list[Known]:
-        """The best few, XLA's default last."""
-        return [k for k in self.pool if k.origin != "default"][:count]
+        """The best few, and the best starting point: simple decisions whose gain is seldom luck."""
+        best = [k for k in self.pool if k.origin != "default"][:count]
+        start = self.best_start
+        if start is not None and start.origin != "default" and start not in best:
+            best.append(start)
+        return best
 
     def result(self, winner: Known, note: str = "") -> ModuleResult:
         """What the search says of this module."""
