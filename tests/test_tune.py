@@ -202,7 +202,8 @@ def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch)
     found = tune(fn, STATE, budget_s=10.0, evaluations=2, store=store)
     assert not found.adopted and not found.verified
     fingerprint = found.modules[0].fingerprint
-    assert list(quarantined(store, fingerprint).values()) == ["wrong result on the real arguments"]
+    reasons = quarantined(store, fingerprint).values()
+    assert reasons and set(reasons) == {"wrong result on the real arguments"}
     assert get_winner(store, fingerprint).decisions == KEPT
 
 
