@@ -90,6 +90,14 @@ def test_the_result_reads_well_and_is_plain_data(tuned):
     assert data["modules"][0]["decisions"] == result.modules[0].decisions
 
 
+def test_the_result_says_which_change_makes_the_difference(tuned):
+    result, _, _ = tuned
+    (module,) = result.modules
+    assert {s.change: s.nodes for s in module.shares} == module.changes
+    assert max(s.low for s in module.shares if s.worth is not None) > 1.0
+    assert module.why() in str(result)
+
+
 def test_listeners_hear_of_every_stage(tuned):
     result, _, events = tuned
     stages = [e.stage for e in events]

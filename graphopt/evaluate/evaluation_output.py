@@ -26,6 +26,10 @@ COLUMNS: Final = (
     ("status", "status"),
 )
 
+WINNERS: Final = (
+    "What won, and what each kind of change is worth beside the others of the same winner:"
+)
+
 
 def evaluate_and_show(plan: Plan, console: Console | None = None) -> dict[str, Any]:
     """Runs the evaluation with live progress; writes report.json, report.md and the plots."""
@@ -87,17 +91,15 @@ def make_markdown(report: dict[str, Any]) -> str:
     ]
     table = "\n".join(f"| {line} |" for line in lines)
     winners = "\n".join(
-        f"* {row['name']}: {row['winner']}"
-        + (f" ({', '.join(f'{n} x {what}' for what, n in row['changes'].items())})"
-           if row.get("changes") else "")
+        f"* {row['name']}: {row['winner']}" + (f" ({row['why']})" if row.get("why") else "")
         for row in report["workloads"]
         if row.get("winner")
-    )  # fmt: skip
+    )
     machine = report["machine"]
     return (
         f"{machine['name']}, {machine['cores']} cores; jaxlib {report['versions']['jaxlib']}; "
         f"{report['date']}\n\n{table}\n\n{summary(report)}\n"
-        + (f"\nWhat won:\n\n{winners}\n" if winners else "")
+        + (f"\n{WINNERS}\n\n{winners}\n" if winners else "")
     )
 
 

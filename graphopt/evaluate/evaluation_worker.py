@@ -106,6 +106,7 @@ def _tuned_columns(
         "max_rel_err": result.max_rel_err,
         "winner": ", ".join(m.winner for m in result.modules),
         "changes": {k: v for m in result.modules for k, v in m.changes.items()},
+        "why": "; ".join(filter(None, (m.why() for m in result.modules))),
         "failures": {k: v for m in result.modules for k, v in m.failures.items()},
         "history": [h for m in result.modules for h in m.history],
         "options": result.options,

@@ -6,11 +6,13 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from graphopt.errors import DecisionError, GraphOptError, MeasureError, WorkloadError
 from graphopt.hlo import build_graph, rewrite
+from graphopt.learn.tune.attribution import attribute
 from graphopt.learn.tune.confirm import Confirmation, confirm
 from graphopt.learn.tune.options import tune_options
 from graphopt.learn.tune.program import Subject
@@ -35,6 +37,12 @@ HOLDS_UP: Final = 0.93
 
 CONFIRM_SHARE: Final = 0.15
 """Part of the budget kept for the last, decisive measurement."""
+
+ATTRIBUTION_SHARE: Final = 0.07
+"""Part of a module's time in which its finalists are taken apart, to say what makes them faster."""
+
+EXPLAINED: Final = 2
+"""Finalists that are taken apart."""
 
 
 def tune(
@@ -135,7 +143,7 @@ def _search_module(
     alone = partial(ModuleResult, graph.name, graph.fingerprint, len(graph))
     if len(graph) < MIN_NODES:
         return [alone(note="too small to matter")], False
-    stop = time.perf_counter() + share_s
+    stop = time.perf_counter() + (1.0 - ATTRIBUTION_SHARE) * share_s
     interrupted = False
     with Runner(data, inputs, store, timeout_s=max(20.0, share_s)) as runner:
         search = ModuleSearch(runner, store, seed, BankRanker(runner, store))
@@ -157,7 +165,14 @@ def _search_module(
             interrupted = True
             message = "interrupted; the best so far is confirmed"
             tell("search", message, search.evaluations, search.best.ratio)
-        return [search.result(k) for k in _choose(runner, search, store)], interrupted
+        chosen = _choose(runner, search, store)
+        found = [search.result(k) for k in chosen]
+        if runner.measured and not interrupted:
+            # Those that are confirmed first, and so most likely adopted.
+            for number, known in enumerate(chosen[:EXPLAINED]):
+                shares = attribute(runner, known.decisions, ATTRIBUTION_SHARE * share_s / EXPLAINED)
+                found[number] = replace(found[number], shares=shares)
+        return found, interrupted
 
 
 def _choose(runner: Runner, search: ModuleSearch, store: Store) -> list[Known]:
@@ -272,7 +287,13 @@ def _finish(
 def _kept(module: ModuleResult) -> ModuleResult:
     if module.decisions == KEPT:
         return module
-    values = {**module.__dict__, "decisions": KEPT, "winner": "default", "changes": {}}
+    values = {
+        **module.__dict__,
+        "decisions": KEPT,
+        "winner": "default",
+        "changes": {},
+        "shares": (),
+    }
     return ModuleResult(**{**values, "note": f"{module.winner} was not faster with confidence"})
 
 

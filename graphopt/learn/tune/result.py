@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from graphopt.learn.tune.attribution import Share
 from graphopt.measure import Comparison
 
 
@@ -23,6 +24,7 @@ class ModuleResult:
         decisions: the winner, encoded.
         ratio: default / winner as the search measured it.
         history: (evaluations, seconds since the start, best ratio) whenever the best improved.
+        shares: what each kind of change is worth beside the others, where it was measured.
         note: why the module was left alone, or empty.
     """
 
@@ -36,7 +38,14 @@ class ModuleResult:
     decisions: str = "{}"
     ratio: float = 1.0
     history: tuple[tuple[int, float, float], ...] = ()
+    shares: tuple[Share, ...] = ()
     note: str = ""
+
+    def why(self) -> str:
+        """What differs from XLA's default and, where it was measured, what each kind of change is worth."""
+        if self.shares:
+            return ", ".join(map(str, self.shares))
+        return ", ".join(f"{count} x {what}" for what, count in self.changes.items())
 
 
 @dataclass(frozen=True)
@@ -108,8 +117,9 @@ class TuneResult:
             f"{self.max_rel_err:.1e}",
         ]
         for module in self.modules:
-            changed = ", ".join(f"{count} x {what}" for what, count in module.changes.items())
-            lines.append(f"  {module.name}: {module.note or module.winner}  {changed}".rstrip())
+            lines.append(
+                f"  {module.name}: {module.note or module.winner}  {module.why()}".rstrip()
+            )
         if self.options_times is not None:
             flags = " ".join(f"--{k}={v}" for k, v in self.options.items())
             lines.append(

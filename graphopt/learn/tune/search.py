@@ -13,9 +13,9 @@ import numpy as np
 
 from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
 from graphopt.learn.search.moves import Mover, cross
 from graphopt.learn.search.portfolio import portfolio
+from graphopt.learn.tune.attribution import changes_of
 from graphopt.learn.tune.result import ModuleResult
 from graphopt.measure.runner import Runner
 from graphopt.store import Store, decisions_digest, decode_decisions, encode_decisions
@@ -226,21 +226,9 @@ class ModuleSearch:
             evaluations=self.evaluations,
             failures=dict(self.failures),
             winner=winner.origin,
-            changes=describe_changes(self.graph, winner.decisions),
+            changes={k: len(n) for k, (_, n) in changes_of(self.graph, winner.decisions).items()},
             decisions=encode_decisions(self.graph, winner.decisions),
             ratio=winner.ratio,
             history=tuple(self.history),
             note=note,
         )
-
-
-def describe_changes(graph: Graph, decisions: Decisions) -> dict[str, int]:
-    """What differs from XLA's default: ``"unit = native"`` -> number of nodes."""
-    out: Counter[str] = Counter()
-    for field in FIELDS:
-        ours, default = getattr(decisions, field), getattr(graph.default, field)
-        for node in np.flatnonzero(ours != default):
-            value = int(ours[node])
-            text = graph.units[value].name if field == "unit" else str(value)
-            out[f"{field} = {text}"] += 1
-    return dict(out.most_common())
