@@ -183,7 +183,7 @@ class Evaluate:
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
     policy: str = "heuristic"
-    """Policy of the zero-shot column; empty for none."""
+    """Policy of the zero-shot column; empty for none; ``stored`` for the winners of the store."""
     budget_s: float = 60.0
     """Seconds of tuning per program; 0 for none."""
     seed: int = 0

@@ -180,11 +180,12 @@ def test_tables_of_tuned_programs(tmp_path):
         **dict.fromkeys(COLUMNS), "name": "p", "family": "f", "status": "ok", "default_s": 2e-3,
         "tuned_s": 1e-3, "speedup_tuned": 2.0, "tuned_low": 1.9, "tuned_high": 2.1,
         "evaluations": 12, "max_rel_err": 1e-7, "winner": "native loops",
-        "changes": {"unit = native": 3}, "history": [[3, 1.0, 2.0]],
+        "changes": {"unit = native": 3}, "why": "3 x unit = native: 2.00x (1.90-2.10)",
+        "history": [[3, 1.0, 2.0]],
     }  # fmt: skip
     report = make_report(plan(tmp_path), [row])
     assert "2.00x" in cells(row) and "1.90-2.10" in cells(row) and "2.000" in cells(row)
-    assert "* p: native loops (3 x unit = native)" in make_markdown(report)
+    assert "* p: native loops (3 x unit = native: 2.00x (1.90-2.10))" in make_markdown(report)
     assert summary(report) == (
         "tuned: geometric mean 2.00x, smallest 2.00x; all results equal to rounding"
     )
@@ -243,3 +244,13 @@ def test_the_evaluate_command_tunes(tmp_path):
     assert row["policy_s"] is None
     assert "tuned: geometric mean" in text
     assert (out / "store.sqlite").exists() and not (tmp_path / "unused").exists()
+
+    again = tmp_path / "again"
+    graphopt(
+        "evaluate", "--workloads", "evaluated:WORKLOADS", "--graphs", "loop", "--budget-s", "0",
+        "--policy", "stored", "--store", str(out / "store.sqlite"), "--out", str(again),
+        store=tmp_path / "unused",
+    )  # fmt: skip
+    (replayed,) = json.loads((again / "report.json").read_text())["workloads"]
+    assert replayed["status"] == "ok" and replayed["tuned_s"] is None
+    assert replayed["policy_changed"] == (row["tuned_s"] != row["default_s"])

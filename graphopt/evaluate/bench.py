@@ -3,7 +3,7 @@
 * ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
 * ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
-* ``env``, ``agents``: the environment's speed, and what agents reach in it (see `bench_env`).
+* ``env``, ``agents``: the environment's speed, and what agents reach in it.
 * ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
 * ``faults``: a thousand injected failures of measuring workers, in `graphopt.evaluate.bench_faults`.
 * ``lazy``: recording, cuts, training and memory of lazy tensors.
@@ -83,7 +83,7 @@ def _env(console: Console, budget_s: float) -> None:
 
 
 def _agents(console: Console, budget_s: float) -> None:
-    from graphopt.evaluate.bench_env import bench_agents
+    from graphopt.evaluate.bench_agents import bench_agents
 
     bench_agents(console, budget_s)
 

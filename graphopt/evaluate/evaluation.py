@@ -38,7 +38,8 @@ class Plan:
     Attributes:
         workloads: program set, as for `graphopt.corpus.workloads.load_programs`.
         names: programs; all if empty.
-        policy: name or checkpoint of the policy of the zero-shot column; empty for none.
+        policy: name or checkpoint of the policy of the zero-shot column; empty for none; ``stored`` for
+            the winners of the store.
         budget_s: seconds of tuning per program; 0 for none.
         seed: of the tuner.
         store: path of the tuner's store; a fresh one inside `out` by default, so that earlier tuning

@@ -11,15 +11,20 @@ from typing import Any, Final
 
 from graphopt.corpus.workloads import build_program, load_programs
 from graphopt.errors import GraphOptError
-from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo import build_graph
 from graphopt.learn.tune import Event, tune
 from graphopt.learn.tune.confirm import confirm
 from graphopt.learn.tune.program import Subject
 from graphopt.learn.tune.subject import make_subject
+from graphopt.measure.adoption import StoredWinners
+from graphopt.plugin import optimize_module
 from graphopt.policy import NamedPolicy, resolve
 from graphopt.store import Store
 
 POLICY_BUDGET_S: Final = 4.0
+
+STORED: Final = "stored"
+"""In place of a policy: the winners of the store, as a process that only installs the plugin uses them."""
 
 
 def evaluate(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:
@@ -33,7 +38,7 @@ def evaluate(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, 
         row["nodes"] = sum(_nodes(data) for data, _ in subject.modules)
         if request["policy"]:
             tell("policy")
-            row.update(_policy_columns(subject, resolve(request["policy"])))
+            row.update(_policy_columns(subject, *_policy(request)))
         if request["budget_s"]:
             row.update(_tuned_columns(fn, args, name, request, tell))
     except GraphOptError as error:
@@ -48,20 +53,27 @@ def _nodes(data: bytes) -> int:
         return 0
 
 
-def _policy_columns(subject: Subject, policy: NamedPolicy) -> dict[str, Any]:
+def _policy(request: dict[str, Any]) -> tuple[NamedPolicy, StoredWinners | None]:
+    """The policy of a request, and the winners that come before it."""
+    if request["policy"] != STORED:
+        return resolve(request["policy"]), None
+    return (
+        NamedPolicy(STORED, STORED, lambda graph: None, built_in=True),
+        StoredWinners(Store(Path(request["store"]))),
+    )
+
+
+def _policy_columns(
+    subject: Subject, policy: NamedPolicy, winners: StoredWinners | None
+) -> dict[str, Any]:
+    """Times what a process with `graphopt.install(policy)` would run against XLA's default."""
     changed = False
 
     def transform(data: bytes) -> bytes | None:
         nonlocal changed
-        try:
-            graph = build_graph(data)
-            decisions = policy.decide(graph)
-        except GraphOptError:
-            return None
-        if decisions is None:
-            return None
-        changed = True
-        return rewrite(graph, decisions).data
+        _, answer = optimize_module(data, policy, winners=winners)
+        changed = changed or answer is not None
+        return answer
 
     subject_compile = subject.compile(transform)
     outcome = confirm(subject, transform if changed else None, POLICY_BUDGET_S)

@@ -14,7 +14,14 @@ from processes import run_python
 from graphopt.corpus import Program
 from graphopt.env import IDS, FusionPlacementEnv
 from graphopt.errors import ConfigError, MeasureError
-from graphopt.evaluate.bench_env import EnvironmentScorer, run_agents
+from graphopt.evaluate.bench_agents import (
+    AGENTS,
+    EnvironmentScorer,
+    agents_table,
+    graphs_of,
+    measure,
+    play,
+)
 from graphopt.hlo import DecisionBatch
 from graphopt.measure.measured import MeasuredScorer
 
@@ -105,12 +112,24 @@ def test_a_program_of_another_graph_is_refused():
 
 
 def test_agents_play_through_the_environment():
-    (row,) = run_agents("heat_stencil", source="analytic", evaluations=40, seed=1)
-    assert set(row.speedups) == {"random", "heuristic", "greedy", "annealing", "genetic"}
-    assert all(speedup >= 1.0 or agent == "heuristic" for agent, speedup in row.speedups.items())
-    assert row.speedups["annealing"] > 1.0
-    (again,) = run_agents("heat_stencil", source="analytic", evaluations=40, seed=1)
-    assert again == row
+    (item,) = graphs_of("heat_stencil")
+    row = play(item, source="analytic", evaluations=40, seed=1)
+    assert set(row.played) == set(AGENTS)
+    for name, played in row.played.items():
+        assert played.reward >= 0.0 or name == "heuristic"
+        assert 0 <= played.found_at <= played.evaluations <= 40
+        env = FusionPlacementEnv(graphs=[item], reward="analytic")
+        env.reset()
+        assert env.step(played.best)[1] == pytest.approx(played.reward)
+    assert row.played["annealing"].reward > 0.0
+    assert play(item, source="analytic", evaluations=40, seed=1) == row
+
+
+def test_what_agents_reach_is_measured():
+    (item,) = graphs_of("heat_stencil")
+    row = measure(item, play(item, source="analytic", evaluations=4, seed=1))
+    assert all(np.isfinite(played.measured) for played in row.played.values())
+    assert agents_table([row]).row_count == len(AGENTS)
 
 
 def test_searches_see_the_environments_seconds():
