@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,14 +85,12 @@ def install_old() -> str:
     """The interpreter of the old version's environment, made if missing."""
     python = OLD / "bin" / "python"
     if not python.exists() or not _has_jax(python):
-        uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-        pins = [f"jax=={OLD_VERSION}", f"jaxlib=={OLD_VERSION}"]
         print(f"installing jax {OLD_VERSION} into {OLD.name}", file=sys.stderr)
-        # Elsewhere than in the repository, whose own pins must not apply.
-        base = {"check": True, "cwd": tempfile.gettempdir()}
-        subprocess.run([uv, "venv", "-q", "--clear", "-p", sys.executable, str(OLD)], **base)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(OLD)], check=True)
+        pins = [f"jax=={OLD_VERSION}", f"jaxlib=={OLD_VERSION}"]
         subprocess.run(
-            [uv, "pip", "install", "-q", "--no-config", "-p", str(python), *pins], **base
+            [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *pins],
+            check=True,
         )
     return str(python)
 
