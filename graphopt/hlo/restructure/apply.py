@@ -168,7 +168,8 @@ def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
                 decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
         if graph.ops[node].fusible:
             decisions.unit[node] = loop
-        elif kinds[decisions.unit[node]] is UnitKind.LIBRARY:
+        elif kinds[decisions.unit[node]] in (UnitKind.LIBRARY, UnitKind.NATIVE):
+            # A loop in a function of its own would leave a call around its replacement.
             decisions.unit[node] = runtime
         behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
         between = graph.operand_lists[node] if behind else []

@@ -3,7 +3,7 @@
 The body must only compute: no update in place, no inner loop, no call of the runtime. Then every value
 of every iteration is a value of its own, nothing is overwritten, and XLA's copies between the
 iterations, and the order that it gave them, are not needed. Clusters of the body stay clusters of
-each iteration.
+each iteration. What is known before the loop, such as its counter, is computed while writing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from graphopt.hlo import config
 from graphopt.hlo.module import LOCAL_ID, ComputationIndex, leaves
 from graphopt.hlo.ops import OP_BY_NAME, OpKind
 from graphopt.hlo.restructure.blocks import Block, Value
+from graphopt.hlo.restructure.folding import Folder, value_of
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType, HloComputationProto
 
@@ -69,11 +70,26 @@ def expand(site: Site) -> Value:
     assert trips is not None  # `forbids`
     block, body = site.block, site.applied
     shapes = site.operands[0].shape.tuple_shapes
-    carried = [block.part(site.operands[0], i) for i in range(len(shapes))]
+    folder = Folder(block)
+    carried = [_initial(site, folder, i) for i in range(len(shapes))]
     initial = carried
     for _ in range(trips):
-        carried = _iteration(site, body, carried)
+        carried = _iteration(site, body, carried, folder)
     return block.tuple([_written_last(site, i, x, initial) for i, x in enumerate(carried)])
+
+
+def _initial(site: Site, folder: Folder, position: int) -> Value:
+    """What a loop starts with; known where it is a small constant, or the copy of one."""
+    value = site.block.part(site.operands[0], position)
+    made = site.instructions.get(site.operands[0].id)
+    if made is not None and made.opcode == "tuple":
+        source = site.instructions[made.operand_ids[position] & LOCAL_ID]
+        while source.opcode == "copy":
+            source = site.instructions[source.operand_ids[0] & LOCAL_ID]
+        known = value_of(source) if source.opcode == "constant" else None
+        if known is not None:
+            folder.known[value.id] = known
+    return value
 
 
 def _written_last(site: Site, position: int, result: Value, initial: list[Value]) -> Value:
@@ -102,7 +118,7 @@ def _makes_a_buffer(site: Site, fusion: Any) -> bool:
     return op is not None and op.kind in (OpKind.ELEMENTWISE, OpKind.REDUCING)
 
 
-def _iteration(site: Site, body: Any, carried: list[Value]) -> list[Value]:
+def _iteration(site: Site, body: Any, carried: list[Value], folder: Folder) -> list[Value]:
     block = site.block
     values: dict[int, Value | list[Value]] = {}
     for instruction in body.instructions:
@@ -117,11 +133,15 @@ def _iteration(site: Site, body: Any, carried: list[Value]) -> list[Value]:
             if isinstance(source, list):
                 values[local] = source[instruction.tuple_index]
             else:
-                values[local] = block.part(source, instruction.tuple_index)
+                values[local] = _part(block, folder, source, instruction)
         elif instruction.opcode == "copy" and _same_layout(instruction, operands[0]):
             values[local] = operands[0]
         else:
-            values[local] = _cloned(site, instruction, [_array(block, o) for o in operands])
+            found = folder.fold(instruction, operands)
+            if found is None:
+                arrays = [_array(block, o) for o in operands]
+                found = _cloned(site, instruction, arrays, folder)
+            values[local] = found
     result = values[body.root_id & LOCAL_ID]
     if isinstance(result, list):
         return result
@@ -138,23 +158,47 @@ def _same_layout(instruction: Any, operand: Value | list[Value]) -> bool:
     return bool(instruction.shape.layout.minor_to_major == operand.shape.layout.minor_to_major)
 
 
-def _cloned(site: Site, instruction: Any, operands: list[Value]) -> Value:
-    """The instruction again; a fusion with a body of its own."""
+def _part(block: Block, folder: Folder, source: Value, element: Any) -> Value:
+    """An element of a tuple-shaped value, as a constant where it is known."""
+    known = folder.parts.get(source.id, {}).get(element.tuple_index)
+    if known is not None:
+        return folder.constant(known, element.shape)
+    return block.part(source, element.tuple_index)
+
+
+def _cloned(site: Site, instruction: Any, operands: list[Value], folder: Folder) -> Value:
+    """The instruction again; a fusion with a body of its own, in which known values are constants."""
+    if instruction.opcode != "fusion":
+        return site.block.clone(instruction, operands)
+    body = _cloned_body(site.block, site.computations[instruction.called_computation_ids[0]])
+    known = folder.fold_body(body, operands)
+    root = next(i for i in body.instructions if i.id == body.root_id)
+    whole = known.get(root.id & LOCAL_ID)
+    if whole is not None:
+        return folder.constant(whole, instruction.shape)
+    _register(site.block, body)
     value = site.block.clone(instruction, operands)
-    if instruction.opcode == "fusion":
-        proto = site.block.protos[-1]
-        body = site.computations[instruction.called_computation_ids[0]]
-        proto.called_computation_ids[:] = [_cloned_body(site.block, body)]
+    site.block.protos[-1].called_computation_ids[:] = [body.id]
+    if root.opcode == "tuple":
+        folder.parts[value.id] = {
+            position: known[o & LOCAL_ID]
+            for position, o in enumerate(root.operand_ids)
+            if o & LOCAL_ID in known
+        }
     return value
 
 
-def _cloned_body(block: Block, body: Any) -> int:
+def _cloned_body(block: Block, body: Any) -> Any:
     proto = HloComputationProto()
     proto.CopyFrom(body)
     proto.id = block.editor.new_computation_id()
     proto.name = f"{body.name}.{proto.id}"
-    for instruction in proto.instructions:
+    return proto
+
+
+def _register(block: Block, body: Any) -> None:
+    """Makes a cloned body a computation of the module, its instructions new ones."""
+    for instruction in body.instructions:
         instruction.name = block.editor.unique_name(instruction.opcode)
-        block.editor.fresh[proto.id, instruction.id & LOCAL_ID] = block.origin
-    block.editor.written.append(proto)
-    return int(proto.id)
+        block.editor.fresh[body.id, instruction.id & LOCAL_ID] = block.origin
+    block.editor.written.append(body)

@@ -69,6 +69,28 @@ def test_an_unrolled_loop_is_gone():
     assert after.together.any()
 
 
+def test_what_is_known_before_the_loop_is_computed_while_writing():
+    """A table of amounts whose halves change places, and the counter, become constants."""
+    table = jnp.arange(1, 9, dtype=jnp.uint32).reshape(2, 4)
+
+    def fn(x: jax.Array) -> Any:
+        def step(i: Any, state: Any) -> Any:
+            x, here, there = state
+            for amount in here:
+                x = (x << amount) ^ (x >> (32 - amount)) + i.astype(jnp.uint32)
+            return x, there, here
+
+        return jax.lax.fori_loop(0, 4, step, (x, table[0], table[1]))[0]
+
+    x = np.arange(900, dtype=np.uint32) * 77
+    graph = build_graph(compile_with(fn, (x,)).modules[0])
+    after = apply_restructures(graph, everywhere(graph, NAME).restructure).graph
+    assert not {"slice", "convert", "while"} & {op.name for op in after.ops}
+    wanted, results = run_program(fn, (x,), NAME)
+    for got in results:
+        np.testing.assert_array_equal(wanted, got)
+
+
 @pytest.mark.parametrize(
     ("body", "trips", "rule"),
     [
