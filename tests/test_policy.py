@@ -152,6 +152,33 @@ def test_outputs_of_one_shape_are_computed_in_one_pass():
     assert after < rewrite(found.graph, found.graph.default).clusters
 
 
+def test_outputs_that_stay_in_a_cache_are_not_joined():
+    def two(x, y):
+        return jnp.tanh(x) + y, jnp.tanh(y) * x
+
+    small = program(two, (128, 256), (128, 256)).graph
+    decisions = heuristic(small) or small.default
+    assert not (decisions.join & ~small.default.join).any()
+    large = program(two, (512, 1024), (512, 1024)).graph
+    assert (heuristic(large).join & ~large.default.join).any()
+
+
+def test_a_pair_of_small_kernels_beside_a_product_gets_no_region():
+    """Its dispatch is not worth a change of order."""
+
+    def recurrence(x, w):
+        def step(x, _):
+            x = jnp.tanh(x @ w)
+            return x, x.sum(axis=1)
+
+        return jax.lax.scan(step, x, None, length=32)
+
+    graph = program(recurrence, (64, 256), (256, 256)).graph
+    decisions = heuristic(graph) or graph.default
+    native = [graph.units[u].kind is UnitKind.NATIVE for u in decisions.unit]
+    assert not any(native[n] for n in range(len(graph)) if graph.ops[n].name != "while")
+
+
 def test_expensive_values_that_xla_recomputes_are_written_to_memory():
     def stencil(x):
         for _ in range(4):

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.hlo import Computation, Decisions, Graph
+from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
@@ -42,6 +42,10 @@ SMALL_KERNEL_NS: Final = 500.0
 MIN_EXECUTIONS: Final = 8.0
 """Straight-line regions are made inside loops only where code runs this often per call."""
 
+MIN_SAVED_SHARE: Final = 0.03
+"""Part of a body's time that regions inside it must save in dispatch: below, the order of execution that
+they bring along can cost more."""
+
 MIN_ENTRY_KERNELS: Final = 48
 """Outside loops they are made only of so many small kernels."""
 
@@ -52,7 +56,10 @@ MIN_SAVED_NS: Final = 1000.0
 _NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
 """Larger or cheaper than what they read: their operand is written instead."""
 
-LARGE_BYTES: Final = 1 << 17
+LARGE_BYTES: Final = 1 << 19
+"""Outputs are joined from this size: what they both read no longer waits in a core's cache for the
+second of them, while separate ones can be computed on two cores at once."""
+
 LIBRARY_ELEMENTS: Final = 1 << 15
 MAX_CLOSURE: Final = 64
 """Largest set of fused users followed to find where a value ends up."""
@@ -165,7 +172,7 @@ def _small_runs(
             and allowed[node, unit]
             and _is_small(graph, model, decisions, node)
         ]
-        if not _worth_regions(graph, computation, len(small)):
+        if not _worth_regions(graph, model, index, len(small)):
             continue
         decisions.unit[small] = unit
         for node in small:
@@ -173,10 +180,14 @@ def _small_runs(
                 decisions.restructure[node] = walls.opening_code(graph, node)
 
 
-def _worth_regions(graph: Graph, computation: Computation, small: int) -> bool:
+def _worth_regions(graph: Graph, model: CostModel, index: int, small: int) -> bool:
     """Regions are made where code runs often, or where dispatch of many kernels is the time."""
+    computation = graph.computations[index]
     if computation.role in (Role.LOOP_BODY, Role.BRANCH):
-        return bool(graph.executions[computation.first] >= MIN_EXECUTIONS)
+        saved = (small - 1) * costs.THUNK_NS
+        whole = model.computations[index].default_ns(model.cores)
+        often = graph.executions[computation.first] >= MIN_EXECUTIONS
+        return bool(often and saved > MIN_SAVED_SHARE * whole)
     return computation.role is Role.ENTRY and small >= MIN_ENTRY_KERNELS
 
 
