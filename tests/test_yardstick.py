@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from support import normal
 
-from graphopt.measure.yardstick import CHAOTIC, Judgement, Yardstick
+from graphopt.measure import compare_outputs
+from graphopt.measure.yardstick import (
+    CHAOTIC,
+    Judgement,
+    Yardstick,
+    host_leaves,
+    program_yardstick,
+)
 
 X = np.linspace(0.1, 0.9, 64, dtype=np.float32)
 
@@ -233,3 +240,41 @@ def test_the_seed_decides_the_perturbations():
     np.testing.assert_array_equal(moved(1), moved(1))
     assert (moved(1) != moved(2)).any()
     assert (moved(1)[0] != moved(1)[1]).any()
+
+
+def adaptive(error_scale: float):
+    """Heun steps whose length depends on an error estimate that is mostly rounding."""
+
+    def fn(state, rate):
+        def step(carry):
+            t, y, h = carry
+            slope = -rate * y
+            new = y + 0.5 * h * (slope - rate * (y + h * slope))
+            error = jnp.max(jnp.abs(new - y - h * slope)) * error_scale
+            good = error <= 1
+            factor = jnp.clip(0.9 / jnp.sqrt(jnp.maximum(error, 1e-10)), 0.2, 5.0)
+            return jnp.where(good, t + h, t), jnp.where(good, new, y), h * factor
+
+        return {"end": jax.lax.while_loop(lambda c: c[0] < 4.0, step, (0.0, state["y"], 1e-2))[1]}
+
+    return fn
+
+
+def test_a_program_with_arguments_of_any_structure_is_judged_by_its_leaves():
+    """Steps are accepted or not by a hair, so that results move by more than the fixed tolerance."""
+    args = ({"y": jnp.array([1.0, 0.3])}, 0.7)
+    default = jax.jit(adaptive(1e5))
+    yardstick = program_yardstick(default, args)
+    moved = default({"y": args[0]["y"] * np.float32(1 + 1.2e-7)}, 0.7)
+    assert not compare_outputs(default(*args), moved).equal
+    assert yardstick.judge(host_leaves(moved)).equal
+    wrong = default(args[0], 0.8)
+    assert not yardstick.judge(host_leaves(wrong)).equal
+
+
+def test_random_keys_are_arguments_too():
+    key = jax.random.key(3)
+    draw = jax.jit(lambda key: jax.random.normal(key, (5,)))
+    yardstick = program_yardstick(draw, (key,))
+    assert yardstick.judge(host_leaves(draw(key))).equal
+    assert not yardstick.judge(host_leaves(draw(jax.random.key(4)))).equal

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from graphopt.measure.inputs import host_array
 from graphopt.measure.numeric import TOLERANCE, compare_outputs, tolerance_name
 
 Array = np.ndarray[Any, Any]
@@ -103,6 +105,36 @@ class Yardstick:
             limit = max(GROWTH_FACTOR * self.growth[i], _tolerance(self.reference[i]))
             equal &= difference.equal or deviation <= limit
         return Judgement(equal, relative, sum(comparable), len(plain))
+
+
+def program_yardstick(run: Callable[..., Any], args: tuple[Any, ...]) -> Yardstick:
+    """The yardstick of a whole program, judging the leaves of its results (see `host_leaves`).
+
+    Args:
+        run: the default: takes arguments of the structure of `args`, returns any pytree.
+        args: its arguments; Python numbers stay such, because jax tells them from arrays.
+    """
+    leaves, tree = jax.tree.flatten(args)
+    hosts = [host_array(leaf) for leaf in leaves]
+
+    def flat(inputs: Sequence[Array]) -> list[Array]:
+        moved = [
+            leaf if given is host else _like(given, leaf)
+            for leaf, given, host in zip(leaves, inputs, hosts, strict=True)
+        ]
+        return host_leaves(run(*jax.tree.unflatten(tree, moved)))
+
+    return Yardstick(flat, hosts)
+
+
+def host_leaves(tree: Any) -> list[Array]:
+    """Host copies of all arrays of a result; of random keys, their words."""
+    return [host_array(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def _like(value: Array, leaf: Any) -> Any:
+    """A perturbed value as the argument that it replaces."""
+    return jax.device_put(value) if hasattr(leaf, "dtype") else type(leaf)(value.item())
 
 
 def _deviation(reference: Array, result: Array) -> float:

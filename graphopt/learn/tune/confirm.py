@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from graphopt.learn.tune.program import Subject
 from graphopt.measure import Comparison, Compiled, compare
-from graphopt.measure.inputs import host_array
-from graphopt.measure.yardstick import Yardstick
+from graphopt.measure.yardstick import Yardstick, host_leaves, program_yardstick
 
 
 @dataclass(frozen=True)
@@ -78,34 +76,15 @@ def confirm(
         subject.default if transform is None else subject.compile(transform), subject.donates
     )
     yardstick = _yardstick(subject, default)
-    judgement = yardstick.judge(jax.tree.leaves(_host(winner())))
+    judgement = yardstick.judge(host_leaves(winner()))
     times = compare(default, winner, budget_s=budget_s, min_pairs=15, max_pairs=201)
     return Confirmation(times, judgement.equal, judgement.relative)
 
 
 def _yardstick(subject: Subject, default: Runs) -> Yardstick:
-    """Judges by the default's own results; perturbed runs go through its flat arguments."""
-    args = subject.default.args
-    leaves, tree = jax.tree.flatten(args)
-    hosts = [host_array(leaf) for leaf in leaves]
+    """Judges by the default's own results."""
 
-    def run(inputs: Any) -> list[Any]:
-        moved = [
-            leaf if given is host else _like(given, leaf)
-            for leaf, given, host in zip(leaves, inputs, hosts, strict=True)
-        ]
-        arguments = jax.tree.unflatten(tree, moved)
-        if subject.donates:
-            arguments = _copy(arguments)
-        return jax.tree.leaves(_host(default.compiled.executable(*arguments)))
+    def run(*args: Any) -> Any:
+        return default.compiled.executable(*(_copy(args) if subject.donates else args))
 
-    return Yardstick(run, hosts)
-
-
-def _like(value: np.ndarray[Any, Any], leaf: Any) -> Any:
-    """A perturbed value as the argument it replaces: jax tells Python numbers from arrays."""
-    return jax.device_put(value) if hasattr(leaf, "dtype") else type(leaf)(value.item())
-
-
-def _host(tree: Any) -> Any:
-    return jax.tree.map(host_array, tree)
+    return program_yardstick(run, subject.default.args)
