@@ -1,6 +1,6 @@
 """Times every reported program under jax 0.4.31 and under this jax, in turn, and prints one table.
 
-``python -m benchmarks.reported [--only PREFIX] [--rounds 9] [--modes default,heuristic]``
+``python -m benchmarks.reported [--only PREFIX] [--rounds 9] [--modes default,heuristic,tuned]``
 
 jax 0.4.31 is installed on first use into an environment of its own beside the repository's
 (``.venv-jax0431``, ignored by git). The child processes of one program are alive together and are
@@ -51,10 +51,10 @@ class Row:
 class Worker:
     """A child process that holds one compiled program."""
 
-    def __init__(self, python: str, name: str, mode: str, result: Path) -> None:
+    def __init__(self, python: str, name: str, mode: str, result: Path, budget_s: float) -> None:
         environment = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu")
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.reported.worker", name, mode, str(result)],
+            [python, "-m", "benchmarks.reported.worker", name, mode, str(result), str(budget_s)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=environment, cwd=ROOT,
         )  # fmt: skip
@@ -99,7 +99,7 @@ def _has_jax(python: Path) -> bool:
     return subprocess.run([str(python), "-c", "import jax"], capture_output=True).returncode == 0
 
 
-def measure(name: str, old: str, modes: list[str], rounds: int) -> Row:
+def measure(name: str, old: str, modes: list[str], rounds: int, budget_s: float) -> Row:
     """Compiles a program in every way, then samples all in turn."""
     row = Row(name, {}, {}, {}, {})
     workers: dict[str, Worker] = {}
@@ -108,7 +108,8 @@ def measure(name: str, old: str, modes: list[str], rounds: int) -> Row:
             python = old if mode == "old" else sys.executable
             path = Path(folder) / f"{mode}.npz"
             try:
-                workers[mode] = Worker(python, name, "default" if mode == "old" else mode, path)
+                kind = "default" if mode == "old" else mode
+                workers[mode] = Worker(python, name, kind, path, budget_s)
                 row.compile_s[mode] = workers[mode].first["compile_s"]
             except RuntimeError as error:
                 row.failed[mode] = str(error)
@@ -168,6 +169,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="programs whose name starts so")
     parser.add_argument("--rounds", type=int, default=9, help="samples of every way")
     parser.add_argument("--modes", default="default,heuristic", help="ways under this jax")
+    parser.add_argument("--budget-s", type=float, default=60.0, help="of a search, per program")
     parser.add_argument("--json", type=Path, help="write the rows here too")
     options = parser.parse_args()
     modes = options.modes.split(",")
@@ -175,7 +177,7 @@ def main() -> int:
     rows = []
     for name in PROGRAMS:
         if name.startswith(options.only):
-            rows.append(measure(name, old, modes, options.rounds))
+            rows.append(measure(name, old, modes, options.rounds, options.budget_s))
             times = {way: f"{s * 1e3:.4f} ms" for way, s in rows[-1].run_s.items()}
             print(name, times, rows[-1].failed or "", file=sys.stderr)
     show(rows, modes)

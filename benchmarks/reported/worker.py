@@ -1,7 +1,8 @@
 """One program in one version of jax: compiles it, then times it on request.
 
-``python -m benchmarks.reported.worker NAME MODE RESULT`` writes the program's results to the file RESULT
-and one line of JSON, then answers every line of its input with the seconds of one sample.
+``python -m benchmarks.reported.worker NAME MODE RESULT BUDGET_S`` writes the program's results to the file
+RESULT and one line of JSON, then answers every line of its input with the seconds of one sample. The
+mode ``tuned`` searches for BUDGET_S seconds first.
 """
 
 from __future__ import annotations
@@ -11,29 +12,61 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 MIN_SAMPLE_S = 0.02
 """One sample repeats a fast program until it takes about this long."""
 
 
-def _default() -> None:
+def _default(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
     """XLA's own decisions."""
 
 
-def _heuristic() -> None:
+def _heuristic(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
     import graphopt
 
-    graphopt.install(policy="heuristic")
+    graphopt.install(policy="heuristic", store=False)
 
 
-MODES: dict[str, Callable[[], None]] = {"default": _default, "heuristic": _heuristic}
+def _tuned(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
+    """The winner of a search; where there is none, XLA's default was best."""
+    import graphopt
+
+    store = f"{job.result}.store.db"
+    graphopt.tune(fn, *args, budget_s=job.budget_s, store=store)
+    graphopt.install(policy=lambda graph: None, store=store)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker was asked for.
+
+    Attributes:
+        name: of the program.
+        mode: key of `MODES`.
+        result: path of the results.
+        budget_s: seconds to search.
+    """
+
+    name: str
+    mode: str
+    result: str
+    budget_s: float
+
+
+MODES: dict[str, Callable[[Callable[..., Any], tuple[Any, ...], Job], None]] = {
+    "default": _default,
+    "heuristic": _heuristic,
+    "tuned": _tuned,
+}
 """Mode -> what is done before the program is compiled."""
 
 
 def main(arguments: list[str]) -> int:
     """Serves until its input ends."""
-    name, mode, result_path = arguments
+    name, mode, result, budget_s = arguments
+    job = Job(name, mode, result, float(budget_s))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may write an answer
     import jax
@@ -41,18 +74,18 @@ def main(arguments: list[str]) -> int:
 
     from benchmarks.reported.suite import PROGRAMS
 
-    program = PROGRAMS[name]
+    program = PROGRAMS[job.name]
     jax.config.update("jax_enable_x64", program.x64)
     jax.config.update("jax_threefry_partitionable", True)  # one stream of numbers in all versions
     fn, args = program.build()
     jax.block_until_ready(jax.jit(lambda x: x + 1)(np.float32(1)))
-    MODES[mode]()
+    MODES[job.mode](fn, args, job)
     lowered = jax.jit(fn).lower(*args)
     start = time.perf_counter()
     compiled = lowered.compile()
     compile_s = time.perf_counter() - start
     leaves = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(compiled(*args))]
-    np.savez(result_path, *leaves)
+    np.savez(job.result, *leaves)
 
     def run() -> Any:
         return jax.block_until_ready(compiled(*args))
