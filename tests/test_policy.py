@@ -16,6 +16,7 @@ from graphopt.errors import PolicyError
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph, rewrite
 from graphopt.hlo.graph import UNKNOWN_TRIPS
 from graphopt.hlo.module import Role
+from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
 from graphopt.policy import costs
@@ -327,6 +328,20 @@ def test_a_sum_behind_a_scalar_window_becomes_a_tree():
     decisions = heuristic(graph)
     (code,) = set(decisions.restructure.tolist()) - {0}
     assert RESTRUCTURES[code].name == "tree-reduce"
+
+
+def test_a_sum_that_takes_none_of_the_time_is_left_alone():
+    """Replacing one operation means reading the whole module anew."""
+
+    def fn(x, w):
+        for _ in range(3):
+            w = jnp.tanh(w @ w)
+        return jnp.sum(jnp.square(x[1:] - x[:-1])), w
+
+    graph = program(fn, (64, 64), (1024, 1024)).graph
+    assert graph.masks.restructure[:, CODE["tree-reduce"]].any()
+    decisions = heuristic(graph) or graph.default
+    assert not decisions.restructure.any()
 
 
 def test_many_small_kernels_outside_loops_become_regions():

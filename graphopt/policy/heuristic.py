@@ -93,7 +93,7 @@ def heuristic_steps(graph: Graph, steps: Collection[str]) -> Decisions:
     if "small runs" in steps:
         _small_runs(graph, model, decisions, masks.unit, native)
     if "reductions" in steps:
-        walls.replace_reductions(graph, decisions)
+        walls.replace_reductions(graph, decisions, model.computations[-1].default_ns(model.cores))
     if "keep in memory" in steps:
         _keep_in_memory(graph, decisions, masks.fuse)
     if "library normalisations" in steps:

@@ -98,27 +98,52 @@ TREE_ELEMENTS: Final = 1024
 LIBRARY_TREE_ELEMENTS: Final = 1 << 15
 """The same where the kernel library would compute it, from arrays made only for that."""
 
+WINDOW_NS_PER_ELEMENT: Final = 0.5
+COPIED_NS_PER_ELEMENT: Final = 0.2
+"""What a tree saves: the scalar code of a ``reduce-window``; copies, and sums over them, on their way
+through memory."""
+
+MIN_SAVED_SHARE: Final = 0.01
+"""Part of the program's time that all trees together must save: replacing anything means reading the
+whole module anew."""
+
 _VIEWS: Final = frozenset({"slice", "pad", "reverse"})
 """Copies of a part, which the kernel library reads from memory and a loop computes on its way."""
 
 
-def replace_reductions(graph: Graph, decisions: Decisions) -> None:
+def replace_reductions(graph: Graph, decisions: Decisions, program_ns: float) -> None:
     """Writes reductions to scalars as trees where XLA's form is slow: two cases.
 
     A ``reduce-window`` stands in front (scalar code), or the library reads copies of parts of arrays.
+
+    Args:
+        graph: of the program.
+        decisions: changed in place.
+        program_ns: estimated time of one run; nothing is done where too little of it would be saved.
     """
     code = CODE["tree-reduce"]
     allowed = graph.masks.restructure[:, code]
+    chosen: dict[int, list[int]] = {}
+    saved = 0.0
     for node in np.flatnonzero(allowed).tolist():
         source = graph.operand_lists[node][0]
         if graph.ops[source].name == "reduce-window":
-            if graph.elements[graph.operand_lists[source][0]] >= TREE_ELEMENTS:
-                decisions.restructure[node] = code
-        elif graph.elements[source] >= LIBRARY_TREE_ELEMENTS and _in_library(graph, node):
-            copies = _copies_only_for(graph, node)
-            if copies:
-                decisions.restructure[node] = code
-                decisions.fuse[copies] = True
+            elements = int(graph.elements[graph.operand_lists[source][0]])
+            copies, rate = [], WINDOW_NS_PER_ELEMENT
+            pays = elements >= TREE_ELEMENTS
+        else:
+            elements = int(graph.elements[source])
+            large = elements >= LIBRARY_TREE_ELEMENTS and _in_library(graph, node)
+            copies, rate = _copies_only_for(graph, node) if large else [], COPIED_NS_PER_ELEMENT
+            pays = bool(copies)
+        if pays:
+            chosen[node] = copies
+            saved += elements * rate * float(graph.executions[node])
+    if saved < MIN_SAVED_SHARE * program_ns:
+        return
+    for node, copies in chosen.items():
+        decisions.restructure[node] = code
+        decisions.fuse[copies] = True
 
 
 def _in_library(graph: Graph, node: int) -> bool:

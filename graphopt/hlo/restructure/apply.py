@@ -228,17 +228,13 @@ def _edited(
 def _drop_unused(module: Any) -> None:
     """Removes computations that nothing calls any more: bodies of replaced fusions."""
     used = {module.entry_computation_id}
-    kept = []
-    for computation in reversed(module.computations):
-        if computation.id in used:
-            kept.append(computation)
-            for instruction in computation.instructions:
-                used.update(instruction.called_computation_ids)
-    kept.reverse()
-    if len(kept) < len(module.computations):
-        copies = [HloComputationProto.FromString(c.SerializeToString()) for c in kept]
-        module.ClearField("computations")
-        module.computations.extend(copies)
+    for place in range(len(module.computations) - 1, -1, -1):
+        computation = module.computations[place]
+        if computation.id not in used:
+            del module.computations[place]
+            continue
+        for instruction in computation.instructions:
+            used.update(instruction.called_computation_ids)
 
 
 class _Edit:
