@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jax
 
 from graphopt.lazy import operands, recording, source
 from graphopt.lazy.array_ops import OPS
+from graphopt.lazy.blocks import Block, make_block, record_block, structure
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
 from graphopt.lazy.node import Instr, Node
 from graphopt.lazy.recording import record
@@ -78,9 +80,38 @@ class _Taped:
         recording.state.tapes = self._before
 
 
+_blocks: Final[OrderedDict[tuple[int, ...], Block | None]] = OrderedDict()
+"""Structure of what is differentiated -> its backward pass; None where it cannot be a block."""
+
+MAX_BLOCKS: Final = 1024
+"""Backward passes kept; the oldest go first."""
+
+MIN_TAPE: Final = 4
+"""Shorter tapes are walked each time."""
+
+
 def _backward(
     tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]
 ) -> list[Any]:
+    """Gradients of the inputs; see `_walk`. A structure seen before is not walked again."""
+    if recording.state.tapes or len(tape) < MIN_TAPE:  # an outer tape wants each operation
+        return _walk(tape, outputs, cotangents, inputs)
+    key, given = structure(tape, (outputs, cotangents, inputs))
+    block = _blocks.get(key)
+    if block is None:
+        if key in _blocks:
+            return _walk(tape, outputs, cotangents, inputs)
+        found = _walk(tape, outputs, cotangents, inputs)
+        block = _blocks[key] = make_block(given, [x._node for x in found])
+        if len(_blocks) > MAX_BLOCKS:
+            _blocks.popitem(last=False)
+        if block is None:
+            return found
+        del found
+    return record_block(block, given)
+
+
+def _walk(tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]) -> list[Any]:
     """Gradients of the inputs: the tape walked backwards.
 
     Args:

@@ -49,6 +49,7 @@ def pending_live(local: recording.Recorder) -> list[Node]:
 def forget_computed(local: recording.Recorder) -> None:
     """Drops what is computed or dead from a thread's tables."""
     pending_live(local)
+    local.weight = 0
     local.cons = {
         key: reference
         for key, reference in local.cons.items()
@@ -110,6 +111,7 @@ def run(requested: list[Node], extra: list[Node], cause: str, *, everything: boo
             failures.update(_run_graph(group, cause))
         if everything and not failures:
             recording.state.cons, recording.state.live = {}, []
+            recording.state.weight = 0
         else:
             forget_computed(recording.state)
         if failures:
@@ -136,7 +138,7 @@ def _run_graph(roots: list[Node], cause: str) -> dict[Node, LazyError]:
         if entry.sightings == 0:
             explain_new(entry, cache.entries())
         values, flags, how = running.run_entry(entry, trace, arrays, scalars)
-        name = entry.name
+        name, nodes = entry.name, len(entry.plan.steps)
         if how == "compiled" and entry.sightings % 64 == 0:
             cache.limit_executables()
         for observer in tuple(observers):
@@ -319,8 +321,9 @@ def _wait(nodes: Iterable[Node]) -> None:
 
 def _limit_reached(local: recording.Recorder) -> None:
     """Too much is recorded: forgets what is dead, and cuts if that was not the reason."""
+    weight = local.weight
     forget_computed(local)
-    if len(local.cons) > local.limit // 2:
+    if len(local.cons) + weight > local.limit // 2:
         run([], pending_live(local), "trace limit")
 
 

@@ -40,6 +40,7 @@ class Recorder(threading.local):
         tapes: active gradient tapes, innermost last; each records what is computed under it.
         limit: recorded nodes that cause an automatic cut.
         step: innermost `lt.step()` that is active, or None.
+        weight: operations in recorded blocks since the last cut.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class Recorder(threading.local):
         self.tapes: tuple[Any, ...] = ()
         self.limit = settings.trace_limit
         self.step: Any = None
+        self.weight = 0
 
 
 class Settings:
@@ -169,6 +171,13 @@ def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any) -> Any:
     if len(cons) > local.limit:
         hooks.limit_reached(local)
     return tensor
+
+
+def weigh(operations: int) -> None:
+    """Counts operations that were recorded as one node towards the limit of a trace."""
+    state.weight += operations
+    if state.weight + len(state.cons) > state.limit:
+        hooks.limit_reached(state)
 
 
 def parts(tensor: Any) -> tuple[Any, ...]:

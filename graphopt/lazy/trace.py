@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from graphopt.lazy.blocks import BLOCK, Block
 from graphopt.lazy.node import CONST, Aval, Instr, Node
 from graphopt.lazy.source import Source
 
@@ -132,31 +133,81 @@ class Plan:
 
 
 def make_plan(trace: Trace) -> Plan:
-    """The plan of a trace; keeps no node alive."""
-    slots: dict[Node, int] = {}
-    for node in (*trace.leaves, *trace.scalars, *trace.consts, *trace.nodes):
-        slots[node] = len(slots)
-    roots = tuple(slots[root] for root in trace.roots)
-    last = {slots[each]: k for k, node in enumerate(trace.nodes) for each in node.inputs}
-    frees: list[list[int]] = [[] for _ in trace.nodes]
-    keep = set(roots)
+    """The plan of a trace, with the operations of blocks one by one; keeps no node alive."""
+    operations, numbers, consts = _operations(trace)
+    values = (*trace.leaves, *trace.scalars, *consts)
+    roots = [numbers.get(root, root) for root in trace.roots]
+    if len(operations) != len(trace.nodes):
+        operations = _needed(operations, roots)
+    slots: dict[Any, int] = {value: k for k, value in enumerate(values)}
+    for operation in operations:
+        slots[operation] = len(slots)
+    keep = {slots[root] for root in roots}
+    last = {slots[x]: k for k, operation in enumerate(operations) for x in operation.inputs}
+    frees: list[list[int]] = [[] for _ in operations]
     for slot, k in last.items():
         if slot not in keep:
             frees[k].append(slot)
-    steps = []
-    for k, node in enumerate(trace.nodes):
-        assert node.instr is not None
-        inputs = tuple(slots[each] for each in node.inputs)
-        steps.append(Step(node.instr, inputs, slots[node], tuple(frees[k]), node.src))
+    steps = tuple(
+        Step(o.instr, tuple(slots[x] for x in o.inputs), slots[o], tuple(free), o.src)
+        for o, free in zip(operations, frees, strict=True)
+    )
     return Plan(
-        steps=tuple(steps),
+        steps=steps,
         leaf_slots=tuple(slots[n] for n in trace.leaves),
         leaf_avals=tuple(n.aval for n in trace.leaves),
         scalar_slots=tuple(slots[n] for n in trace.scalars),
         scalar_avals=tuple(n.aval for n in trace.scalars),
-        const_slots=tuple(slots[n] for n in trace.consts),
-        const_values=tuple(np.asarray(n.data, n.aval.dtype.np) for n in trace.consts),
-        root_slots=roots,
+        const_slots=tuple(slots[n] for n in consts),
+        const_values=tuple(np.asarray(n.data, n.aval.dtype.np) for n in consts),
+        root_slots=tuple(slots[root] for root in roots),
         root_avals=tuple(n.aval for n in trace.roots),
         device=trace.roots[0].aval.device,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Operation:
+    """An operation on the way to a plan; inputs are operations, or nodes that hold values."""
+
+    instr: Instr
+    inputs: tuple[Any, ...]
+    src: Source | None
+
+
+def _operations(trace: Trace) -> tuple[list[_Operation], dict[Node, Any], list[Node]]:
+    """A trace's operations in order, what stands for each of its nodes, and all constants."""
+    found: list[_Operation] = []
+    numbers: dict[Node, Any] = {}
+    outputs: dict[Node, list[Any]] = {}
+    consts = dict.fromkeys(trace.consts)
+    for node in trace.nodes:
+        instr = node.instr
+        assert instr is not None
+        first = node.inputs[0] if node.inputs else None
+        if instr.op is BLOCK:
+            block: Block = instr.params[0]
+            consts.update(dict.fromkeys(block.consts))
+            values: list[Any] = [*(numbers.get(x, x) for x in node.inputs), *block.consts]
+            for step in block.steps:
+                values.append(
+                    _Operation(step.instr, tuple(values[k] for k in step.inputs), step.src)
+                )
+            found.extend(values[-len(block.steps) :])
+            outputs[node] = [values[k] for k in block.outputs]
+        elif first in outputs:
+            numbers[node] = outputs[first][instr.params[0]]
+        else:
+            inputs = tuple(numbers.get(x, x) for x in node.inputs)
+            numbers[node] = _Operation(instr, inputs, node.src)
+            found.append(numbers[node])
+    return found, numbers, list(consts)
+
+
+def _needed(operations: list[_Operation], roots: list[Any]) -> list[_Operation]:
+    """The operations that the roots depend on, in the same order."""
+    needed = set(roots)
+    for operation in reversed(operations):
+        if operation in needed:
+            needed.update(operation.inputs)
+    return [operation for operation in operations if operation in needed]
