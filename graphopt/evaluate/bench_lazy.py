@@ -50,8 +50,8 @@ def _ratio(found: Comparison) -> str:
 
 
 def _forget() -> None:
-    recording.state.cons.clear()
-    recording.state.live.clear()
+    recording.state.now.cons.clear()
+    recording.state.now.live.clear()
 
 
 def record_cost(operations: int = 1_000, repeats: int = 30) -> dict[str, float]:

@@ -62,7 +62,7 @@ def _unshared(node: Node) -> Any:
     """A new node for a value, never merged with an equal one."""
     key = (object(),)
     instr = recording.instruction(OPS["variable"], (node,))
-    return recording._recorded(instr, (node,), key)
+    return recording._recorded(instr, (node,), key, recording.state.now)
 
 
 class _Taped:
@@ -72,12 +72,12 @@ class _Taped:
         self.tape: Tape = []
 
     def __enter__(self) -> Tape:
-        self._before = recording.state.tapes
-        recording.state.tapes = (*self._before, self.tape)
+        self._before = recording.state.now.tapes
+        recording.state.now.tapes = (*self._before, self.tape)
         return self.tape
 
     def __exit__(self, *_: object) -> None:
-        recording.state.tapes = self._before
+        recording.state.now.tapes = self._before
 
 
 _blocks: Final[OrderedDict[tuple[int, ...], Block | None]] = OrderedDict()
@@ -94,7 +94,7 @@ def _backward(
     tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]
 ) -> list[Any]:
     """Gradients of the inputs; see `_walk`. A structure seen before is not walked again."""
-    if recording.state.tapes or len(tape) < MIN_TAPE:  # an outer tape wants each operation
+    if recording.state.now.tapes or len(tape) < MIN_TAPE:  # an outer tape wants each operation
         return _walk(tape, outputs, cotangents, inputs)
     key, given = structure(tape, (outputs, cotangents, inputs))
     block = _blocks.get(key)

@@ -38,6 +38,7 @@ class Entry:
         outcome: what the optimizer did, in words.
         default: the program without the optimizer, for checked runs.
         dependencies: per root, the index checks and leaves it depends on; None until needed.
+        places: operations whose indices are checked; known once `dependencies` is.
         done: set when a background compile has ended.
     """
 
@@ -55,6 +56,7 @@ class Entry:
     outcome: str = ""
     default: Any = None
     dependencies: Any = None
+    places: Any = ()
     done: threading.Event = field(default_factory=threading.Event)
 
 

@@ -45,14 +45,14 @@ class step:
     """
 
     def __enter__(self) -> step:
-        local = recording.state
+        local = recording.state.now
         self._before = local.step, local.limit
         local.step = self
         local.limit = recording.settings.step_limit
         return self
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        local = recording.state
+        local = recording.state.now
         try:
             if kind is None:
                 cut.sync_all("step")

@@ -110,13 +110,13 @@ def run(requested: list[Node], extra: list[Node], cause: str, *, everything: boo
             group = [node for node in roots if node.aval.device is device]
             failures.update(_run_graph(group, cause))
         if everything and not failures:
-            recording.state.cons, recording.state.live = {}, []
-            recording.state.weight = 0
+            recording.state.now.cons, recording.state.now.live = {}, []
+            recording.state.now.weight = 0
         else:
-            forget_computed(recording.state)
+            forget_computed(recording.state.now)
         if failures:
-            recording.state.live = [
-                r for r in recording.state.live if (t := r()) is None or t._node not in failures
+            recording.state.now.live = [
+                r for r in recording.state.now.live if (t := r()) is None or t._node not in failures
             ]
             for node in requested:
                 if node in failures:
@@ -178,17 +178,22 @@ def _checks(trace: Trace, flags: Any, entry: Entry | None) -> list[Check | None]
         return [None] * len(trace.roots)
     if entry.dependencies is None:
         entry.dependencies = dependencies(entry.plan)
-    places = executors.checked_places(entry.plan)
+        entry.places = executors.checked_places(entry.plan)
+    shared: dict[Any, Check | None] = {}  # roots that depend on the same share their check
     found: list[Check | None] = []
     for chosen, leaves in entry.dependencies:
-        before = tuple(dict.fromkeys(c for k, c in inherited.items() if k in leaves))
+        before: tuple[Check, ...] = ()
+        if inherited:
+            before = tuple(dict.fromkeys(c for k, c in inherited.items() if k in leaves))
         own = flags if chosen else None
-        if own is None and not before:
-            found.append(None)
-            continue
-        check = Check(own, places, chosen)
-        check.inherited = before
-        found.append(check)
+        key = (chosen, before)
+        if key not in shared:
+            if own is None and not before:
+                shared[key] = None
+            else:
+                shared[key] = check = Check(own, entry.places, chosen)
+                check.inherited = before
+        found.append(shared[key])
     return found
 
 
@@ -216,7 +221,7 @@ def observe(node: Node, cause: str) -> Any:
     if node.data is None:
         if settings.on_cut != "silent":
             _object(cause)
-        extra = pending_live(recording.state) if settings.sync_live else ancestors(node)
+        extra = pending_live(recording.state.now) if settings.sync_live else ancestors(node)
         with LOCK:
             if node.data is None:
                 roots = sharing([node], extra) if settings.sync_live else [node, *extra]
@@ -238,7 +243,7 @@ def ancestors(node: Node) -> list[Node]:
             if each.data is None and each not in seen:
                 seen.add(each)
                 todo.append(each)
-    return [n for n in pending_live(recording.state) if n in seen and n is not node]
+    return [n for n in pending_live(recording.state.now) if n in seen and n is not node]
 
 
 def _object(cause: str) -> None:
@@ -294,11 +299,11 @@ def sync(*, wait: bool = False) -> None:
 
 def sync_all(cause: str, wait: bool = False) -> None:
     """Computes all pending tensors of this thread; see `sync`."""
-    nodes = pending_live(recording.state)
+    nodes = pending_live(recording.state.now)
     if nodes:
         run(nodes, [], cause, everything=True)
     else:
-        recording.state.cons = {}
+        recording.state.now.cons = {}
     if wait:
         _wait(nodes)
 
@@ -307,7 +312,11 @@ def eval_nodes(nodes: Iterable[Node], wait: bool) -> None:
     """Computes nodes and what shares work with them; see `lt.eval`."""
     requested = [node for node in nodes if node.data is None]
     if requested:
-        run(requested, sharing(requested, pending_live(recording.state))[len(requested) :], "eval")
+        run(
+            requested,
+            sharing(requested, pending_live(recording.state.now))[len(requested) :],
+            "eval",
+        )
     if wait:
         _wait(nodes)
 

@@ -27,11 +27,12 @@ from graphopt.lazy.node import (
 from graphopt.lazy.tensor_base import TensorBase
 
 _ref: Final = weakref.ref
+_new: Final[Any] = object.__new__
 _get_frame: Final = sys._getframe
 _internal: Final = source._internal
 
 
-class Recorder(threading.local):
+class Recorder:
     """What one thread has recorded and not yet computed.
 
     Attributes:
@@ -43,6 +44,8 @@ class Recorder(threading.local):
         weight: operations in recorded blocks since the last cut.
     """
 
+    __slots__ = ("cons", "limit", "live", "step", "tapes", "weight")
+
     def __init__(self) -> None:
         self.cons: dict[Any, weakref.ref[Node]] = {}
         self.live: list[weakref.ref[TensorBase]] = []
@@ -50,6 +53,13 @@ class Recorder(threading.local):
         self.limit = settings.trace_limit
         self.step: Any = None
         self.weight = 0
+
+
+class _Threads(threading.local):
+    """The recorder of the thread that asks: one look-up of thread-local data per operation."""
+
+    def __init__(self) -> None:
+        self.now = Recorder()
 
 
 class Settings:
@@ -65,7 +75,7 @@ class Settings:
 
 
 settings: Final = Settings()
-state: Final = Recorder()
+state: Final = _Threads()
 tensor_class: Any = TensorBase
 """The class of recorded results; `tensor.py` puts its own here."""
 
@@ -81,7 +91,7 @@ hooks: Final = _Hooks()
 
 def new_tensor(node: Node) -> Any:
     """A tensor around a node."""
-    tensor = tensor_class.__new__(tensor_class)
+    tensor = _new(tensor_class)
     tensor._node = node
     return tensor
 
@@ -91,10 +101,11 @@ def record1(op: Op, a: Node) -> Any:
     aval = a.aval
     instr = op.table.get(aval) or infer(op, (), (aval,), aval, None)
     key = (instr, a.uid)
-    known = state.cons.get(key)
+    local = state.now
+    known = local.cons.get(key)
     if known is not None and (node := known()) is not None:
         return _held(node)
-    return _recorded(instr, (a,), key)
+    return _recorded(instr, (a,), key, local)
 
 
 def record2(op: Op, a: Node, b: Node) -> Any:
@@ -102,10 +113,11 @@ def record2(op: Op, a: Node, b: Node) -> Any:
     avals = (a.aval, b.aval)
     instr = op.table.get(avals) or infer(op, (), avals, avals, None)
     key = (instr, a.uid, b.uid)
-    known = state.cons.get(key)
+    local = state.now
+    known = local.cons.get(key)
     if known is not None and (node := known()) is not None:
         return _held(node)
-    return _recorded(instr, (a, b), key)
+    return _recorded(instr, (a, b), key, local)
 
 
 def record(
@@ -114,19 +126,21 @@ def record(
     """Records any operation; `device` matters only where there are no inputs."""
     instr = instruction(op, inputs, params, device)
     key = (instr, *[node.uid for node in inputs])
-    known = state.cons.get(key)
+    local = state.now
+    known = local.cons.get(key)
     if known is not None and (node := known()) is not None:
         return _held(node)
-    return _recorded(instr, inputs, key)
+    return _recorded(instr, inputs, key, local)
 
 
 def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
     """Records an operation whose instruction was looked up before."""
     key = (instr, *[node.uid for node in inputs])
-    known = state.cons.get(key)
+    local = state.now
+    known = local.cons.get(key)
     if known is not None and (node := known()) is not None:
         return _held(node)
-    return _recorded(instr, inputs, key)
+    return _recorded(instr, inputs, key, local)
 
 
 def instruction(
@@ -139,13 +153,13 @@ def instruction(
 
 
 def _held(node: Node) -> Any:
-    tensor = tensor_class.__new__(tensor_class)
+    tensor = _new(tensor_class)
     tensor._node = node
-    state.live.append(_ref(tensor))
+    state.now.live.append(_ref(tensor))
     return tensor
 
 
-def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any) -> Any:
+def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any, local: Recorder) -> Any:
     node = Node()
     node.uid = next_uid()
     node.instr = instr
@@ -159,13 +173,11 @@ def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any) -> Any:
         node.src = (frame.f_code, frame.f_lasti)
     except (KeyError, AttributeError):
         node.src = source.here(2)
-    local = state
     cons = local.cons
     cons[key] = _ref(node)
-    if local.tapes:
-        for tape in local.tapes:
-            tape.append((node, instr, inputs))
-    tensor = tensor_class.__new__(tensor_class)
+    for tape in local.tapes:
+        tape.append((node, instr, inputs))
+    tensor = _new(tensor_class)
     tensor._node = node
     local.live.append(_ref(tensor))
     if len(cons) > local.limit:
@@ -175,9 +187,10 @@ def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any) -> Any:
 
 def weigh(operations: int) -> None:
     """Counts operations that were recorded as one node towards the limit of a trace."""
-    state.weight += operations
-    if state.weight + len(state.cons) > state.limit:
-        hooks.limit_reached(state)
+    local = state.now
+    local.weight += operations
+    if local.weight + len(local.cons) > local.limit:
+        hooks.limit_reached(local)
 
 
 def parts(tensor: Any) -> tuple[Any, ...]:

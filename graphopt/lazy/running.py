@@ -78,7 +78,7 @@ def _advance(entry: Entry) -> None:
     now = settings.tier == "compiled" or _needs_many_compiles(entry)
     if not now and entry.sightings < settings.compile_after:
         return
-    waits = now or recording.state.step is not None or not settings.background
+    waits = now or recording.state.now.step is not None or not settings.background
     waits = waits or entry.op_by_op_s > SLOW_S
     if entry.state == "cold":
         policy, check = optimizer.current(), optimizer.checked_mode()
@@ -106,11 +106,7 @@ def _run_compiled(
     for k, array in enumerate(arrays):
         if type(array) is np.ndarray:
             arrays[k] = trace.leaves[k].data = put(array, entry.plan.device)
-    if scalars == entry.last_values:
-        packs = entry.last_packs
-    else:
-        packs = entry.packing.pack(scalars)
-        entry.last_values, entry.last_packs = scalars, packs
+    packs = _packs(entry, scalars)
     try:
         with jax.enable_x64(True):
             values = entry.executable(*arrays, *packs)
@@ -121,6 +117,15 @@ def _run_compiled(
     if len(values) > len(trace.roots):
         return values[:-1], values[-1]
     return values, None
+
+
+def _packs(entry: Entry, scalars: list[Any]) -> Any:
+    """The scalar vectors; those of a run with the same numbers as before are on the device already."""
+    if scalars != entry.last_values or not entry.last_packs:
+        entry.last_values, entry.last_packs = scalars, entry.packing.pack(scalars)
+    elif type(entry.last_packs[0]) is np.ndarray:
+        entry.last_packs = [put(x, entry.plan.device) for x in entry.last_packs]
+    return entry.last_packs
 
 
 def put(array: Any, device: Any) -> Any:

@@ -67,7 +67,7 @@ def _set(name: str, value: Any) -> None:
         )
     setattr(recording.settings if name.endswith("_limit") else settings, name, value)
     if name == "trace_limit":
-        recording.state.limit = value
+        recording.state.now.limit = value
 
 
 def configure(**values: Any) -> None:

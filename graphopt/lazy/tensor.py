@@ -351,7 +351,7 @@ class Tensor(TensorBase):
     def __setitem__(self, key: Any, value: Any, /) -> None:
         self._node = indexing.setitem(self, key, value)._node
         if self._node.data is None:
-            recording.state.live.append(recording._ref(self))
+            recording.state.now.live.append(recording._ref(self))
 
     @property
     def at(self) -> Any:

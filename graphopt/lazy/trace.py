@@ -38,7 +38,7 @@ class Trace:
         seen = set(roots)
         for node in nodes:
             for each in node.inputs:
-                if each not in seen and each.data is None and each not in given:
+                if each.data is None and each not in seen and each not in given:
                     seen.add(each)
                     nodes.append(each)
         nodes.sort(key=_by_uid)
@@ -48,24 +48,26 @@ class Trace:
         consts: list[Node] = []
         scalars: list[Node] = []
         count = 0
+        known, append = positions.get, code.append
         for node in nodes:
-            code.append(node.instr.id)  # type: ignore[union-attr]
+            append(node.instr.id)  # type: ignore[union-attr]
             for each in node.inputs:
-                known = positions.get(each)
-                if known is not None:
-                    code.append(known)
+                position = known(each)
+                if position is not None:
+                    append(position)
                     continue
                 positions[each] = count
                 count += 1
-                if each.instr is None or each in given:
-                    code.append(-each.aval.id)
+                instr = each.instr
+                if instr is None or each in given:
+                    append(-each.aval.id)
                     leaves.append(each)
                 else:
-                    code.append(-each.instr.id)
-                    (consts if each.instr.op is CONST else scalars).append(each)
+                    append(-instr.id)
+                    (consts if instr.op is CONST else scalars).append(each)
             positions[node] = count
             count += 1
-        code.append(0)
+        append(0)
         for root in roots:
             code.append(positions[root])
         self.nodes = nodes

@@ -182,7 +182,7 @@ def test_a_step_is_one_graph():
     assert lt.metrics().cut_causes == {"step": 3}
     with pytest.raises(RuntimeError, match="stop"), lt.step():
         raise RuntimeError("stop")
-    assert recording.state.step is None
+    assert recording.state.now.step is None
 
 
 def test_strict_modes():
@@ -226,7 +226,7 @@ def test_a_loop_with_cuts_keeps_nothing():
             gc.collect()
             sizes.append(len(gc.get_objects()))
     assert sizes[1] - sizes[0] < 300
-    assert len(recording.state.cons) == len(recording.state.live) == 0
+    assert len(recording.state.now.cons) == len(recording.state.now.live) == 0
 
 
 def test_many_threads_record_and_cut():
