@@ -28,6 +28,7 @@ class Entry:
         packing: how its scalar parameters travel.
         name: for displays, logs and XLA's module name.
         sightings: times it was asked for.
+        known: whether the graph was seen under another optimizer before.
         executable: the compiled program; None while there is none.
         state: ``cold``, ``compiling``, ``ready`` or ``failed``.
         error: why the compile failed.
@@ -46,6 +47,7 @@ class Entry:
     packing: Packing
     name: str
     sightings: int = 0
+    known: bool = False
     executable: Any = None
     state: str = "cold"
     error: BaseException | None = None
@@ -65,6 +67,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Any, Entry] = OrderedDict()
+        self._contexts: dict[Any, Any] = {}  # structural key -> context it was last met in
 
     def get(self, trace: Trace, context: Any) -> Entry:
         """The entry of a graph, made if it is new.
@@ -82,10 +85,14 @@ class Cache:
         plan = make_plan(trace)
         digest = hashlib.blake2b(repr(describe(plan)).encode(), digest_size=6).hexdigest()
         entry = Entry(plan, packing_of(plan), f"lazy_{digest}")
+        entry.known = trace.key in self._contexts
         self._entries[key] = entry
+        self._contexts[trace.key] = context
         metrics.count("distinct_graphs")
         if len(self._entries) > MAX_ENTRIES:
-            self._entries.popitem(last=False)
+            oldest, _ = self._entries.popitem(last=False)
+            if self._contexts.get(oldest[0]) == oldest[1]:
+                del self._contexts[oldest[0]]
         return entry
 
     def limit_executables(self) -> None:
@@ -103,6 +110,7 @@ class Cache:
     def clear(self) -> None:
         """Forgets everything."""
         self._entries.clear()
+        self._contexts.clear()
 
 
 def describe(plan: Plan) -> tuple[Any, ...]:

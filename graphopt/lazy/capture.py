@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from graphopt.errors import GraphOptError, WorkloadError
-from graphopt.lazy import compiling, cut, metrics, optimizer, running
+from graphopt.lazy import compiling, cut, metrics, optimizer
 from graphopt.lazy.cache import Entry
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def tune(budget_s: float = 60.0, **options: Any) -> Iterator[list[Any]]:
         yield results
     from graphopt.learn.tune import tune as search
 
+    compiling.background.drain()  # the tuner must not meet the modules of other compiles
     todo = sorted(observer.seen.values(), key=lambda s: s.runs * len(s.entry.plan.steps))
     end = time.perf_counter() + budget_s
     while todo:
@@ -171,10 +173,12 @@ def tune(budget_s: float = 60.0, **options: Any) -> Iterator[list[Any]]:
 
 def _tuned(search: Any, seen: _Seen, budget_s: float, options: dict[str, Any]) -> Any:
     entry = seen.entry
-    arrays = [running.put(x, entry.plan.device) for x in seen.arrays]
     packs = entry.packing.pack(seen.scalars)
     try:
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), jax.default_device(entry.plan.device):
+            # Arrays bound to a device would put a sharding into the module: another fingerprint
+            # than that of the module which the runtime compiles.
+            arrays = [jax.numpy.array(np.asarray(x)) for x in seen.arrays]
             return search(
                 compiling.flat_function(entry), *arrays, *packs,
                 budget_s=budget_s, name=entry.name, **options,

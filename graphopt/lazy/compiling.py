@@ -120,9 +120,20 @@ class _Background:
             atexit.register(self._end)
         self._jobs.put((entry, policy, check))
 
+    def drain(self) -> None:
+        """Waits until all that was submitted so far is compiled."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            done = threading.Event()
+            self._jobs.put(done)
+            done.wait()
+
     def _run(self) -> None:
         while True:
-            entry, policy, check = self._jobs.get()
+            job = self._jobs.get()
+            if isinstance(job, threading.Event):
+                job.set()
+                continue
+            entry, policy, check = job
             with self._busy:
                 if self._ending:
                     return

@@ -76,7 +76,7 @@ def _advance(entry: Entry) -> None:
     if settings.tier == "op-by-op" or entry.state == "failed":
         return
     now = settings.tier == "compiled" or _needs_many_compiles(entry)
-    if not now and entry.sightings < settings.compile_after:
+    if not now and not entry.known and entry.sightings < settings.compile_after:
         return
     waits = now or recording.state.now.step is not None or not settings.background
     waits = waits or entry.op_by_op_s > SLOW_S
