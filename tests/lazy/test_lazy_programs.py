@@ -10,6 +10,7 @@ import pytest
 
 import graphopt.lazy as lt
 from graphopt.errors import PolicyError, WorkloadError
+from graphopt.evaluate import lazy_fuzz
 from graphopt.evaluate.lazy_fuzz import check_program
 from graphopt.lazy.capture import read
 
@@ -146,3 +147,15 @@ def test_the_simulation_comes_to_rest():
 def test_the_cartpole_policy_improves():
     early, late = load("cartpole_reinforce").main(episodes=80)
     assert late > early
+
+
+@pytest.mark.parametrize("seed", [89, 550])
+def test_rounding_that_a_program_amplifies_is_told_from_mistakes(seed: int) -> None:
+    assert check_program(seed, "compiled") is None
+    with np.errstate(all="ignore"):
+        expected = lazy_fuzz.run_program(seed, lazy_fuzz._NumpyWorld())
+    allowed = lazy_fuzz.amplified(seed, expected)
+    for k, right in enumerate(expected):
+        wrong = list(expected)
+        wrong[k] = (right + 1).astype(right.dtype)
+        assert lazy_fuzz.compare(wrong, expected, allowed)
