@@ -70,6 +70,7 @@ from graphopt.lazy.namespace.types import (
     result_type,
 )
 from graphopt.lazy.optimizer import checked, set_optimizer
+from graphopt.lazy.placing import set_devices
 from graphopt.lazy.settings import config, configure
 from graphopt.lazy.show import show
 from graphopt.lazy.tensor import Tensor
@@ -178,6 +179,7 @@ __all__ = [
     "result_type",
     "roll",
     "searchsorted",
+    "set_devices",
     "set_optimizer",
     "show",
     "sort",

@@ -37,6 +37,7 @@ class Entry:
         last_packs: the same as vectors.
         module: compressed bytes of the module that XLA received; None before a compile.
         outcome: what the optimizer did, in words.
+        placed: how it runs on several devices, in words; empty before that was decided.
         default: the program without the optimizer, for checked runs.
         dependencies: per root, the index checks and leaves it depends on; None until needed.
         places: operations whose indices are checked; known once `dependencies` is.
@@ -56,6 +57,7 @@ class Entry:
     last_packs: Any = None
     module: bytes | None = None
     outcome: str = ""
+    placed: str = ""
     default: Any = None
     dependencies: Any = None
     places: Any = ()
@@ -100,6 +102,7 @@ class Cache:
         ready = [e for e in self._entries.values() if e.state == "ready"]
         for entry in ready[: max(0, len(ready) - MAX_EXECUTABLES)]:
             entry.executable = entry.default = None
+            entry.placed = ""
             entry.state, entry.sightings = "cold", 1
             metrics.count("evictions")
 

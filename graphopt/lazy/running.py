@@ -9,7 +9,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from graphopt.lazy import compiling, executors, metrics, optimizer, recording, source
+from graphopt.lazy import compiling, executors, metrics, optimizer, placing, recording, source
 from graphopt.lazy.cache import Entry
 from graphopt.lazy.errors import ExecutionError
 from graphopt.lazy.executors import Failure
@@ -109,6 +109,8 @@ def _run_compiled(
     packs = _packs(entry, scalars)
     try:
         with jax.enable_x64(True):
+            if not entry.placed:
+                placing.try_placing(entry, arrays, packs)
             values = entry.executable(*arrays, *packs)
             if entry.default is not None:
                 values = _compared(entry, values, entry.default(*arrays, *packs))
