@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from processes import run_python
-
 from pathlib import Path
+
+from processes import run_python
 
 
 def test_on_two_devices() -> None:
