@@ -43,6 +43,9 @@ def _operator(op: Op) -> Any:
         return NotImplemented if node is None else record2(op, self._node, node)
 
     def reflected(self: Any, other: Any) -> Any:
+        if type(other) in _PLAIN:
+            node = self._node
+            return record2(op, scalar_beside(other, node.aval), node)
         node = _other(other, self)
         return NotImplemented if node is None else record2(op, node, self._node)
 
