@@ -125,7 +125,8 @@ class _Background:
         if self._thread is not None and self._thread is not threading.current_thread():
             done = threading.Event()
             self._jobs.put(done)
-            done.wait()
+            while not done.wait(0.1) and not self._ending:
+                pass  # at exit the thread may stop before it comes to this
 
     def _run(self) -> None:
         while True:
