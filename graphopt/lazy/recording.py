@@ -166,12 +166,12 @@ def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any, local: Recorder)
     node.inputs = inputs
     node.aval = instr.aval
     node.data = None
-    frame = _get_frame(2)
     try:
+        frame = _get_frame(3)  # the nearest that can be a user's: each record call has a wrapper
         while _internal[frame.f_code.co_filename]:
             frame = frame.f_back  # type: ignore[assignment]
         node.src = (frame.f_code, frame.f_lasti)
-    except (KeyError, AttributeError):
+    except (KeyError, AttributeError, ValueError):
         node.src = source.here(2)
     cons = local.cons
     cons[key] = _ref(node)
