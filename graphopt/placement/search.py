@@ -13,10 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.placement.baselines import Placement, Problem
+from graphopt.placement.coarsen import coarsen
 from graphopt.placement.partition import partition
 
 OUT_OF_MEMORY: Final = 10.0
 """A placement that does not fit counts as so many times its step time."""
+
+
+COARSE_PER_BLOCK: Final = 16
+"""Vertices per block that a large graph is shrunk to before it is partitioned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +76,11 @@ def blocks_of(problem: Problem, count: int) -> NDArray[np.int64]:
     source, target = tasks.group[tasks.operands], tasks.group[tasks.consumer]
     moving = ~tasks.is_input[tasks.operands]
     cost = 1.0 + tasks.nbytes[tasks.operands][moving] / max(1.0, float(tasks.nbytes.mean()))
-    return partition(weight, source[moving], target[moving], cost, count)
+    mapping, coarse, *edges = coarsen(
+        weight, source[moving], target[moving], cost, COARSE_PER_BLOCK * count,
+        2.0 * float(weight.sum()) / (COARSE_PER_BLOCK * count),
+    )  # fmt: skip
+    return partition(coarse, *edges, count)[mapping]
 
 
 def to_blocks(placement: Placement, blocks: NDArray[np.int64], weight: NDArray[np.float64],
