@@ -43,9 +43,7 @@ def coarsen(
     """
     mapping = np.arange(len(weight), dtype=np.int64)
     tie = np.random.default_rng(0)
-    a, b, price = merge_edges(
-        len(weight), source.astype(np.int64), target.astype(np.int64), cost
-    )
+    a, b, price = merge_edges(len(weight), source.astype(np.int64), target.astype(np.int64), cost)
     for _ in range(_MAX_ROUNDS):
         before = len(weight)
         if before <= count:

@@ -48,6 +48,8 @@ class Evaluator:
         self.problem = problem
         self.best: Placement = np.zeros(problem.groups, np.int16)
         self.seconds = np.inf
+        self.latest = np.inf
+        """Best step time of the last batch; inf if nothing in it fitted."""
         self._history: list[NDArray[np.float64]] = []
 
     def __call__(self, placements: NDArray[np.int16]) -> NDArray[np.float64]:
@@ -55,6 +57,7 @@ class Evaluator:
         scores = self.problem.simulator.score(placements)
         legal = np.where(np.isnan(scores.seconds), np.inf, scores.seconds)
         index = int(legal.argmin())
+        self.latest = float(legal[index])
         so_far = np.minimum.accumulate(np.minimum(legal, self.seconds))
         self._history.append(so_far)
         if legal[index] < self.seconds:
