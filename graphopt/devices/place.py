@@ -155,20 +155,21 @@ class Placed:
         options: Options,
     ) -> None:
         functools.update_wrapper(self, fn)
-        self._jitted: Any = (
-            fn
-            if _has_trace(fn) and not any(s not in ((), []) for s in statics.values())
-            else jax.jit(fn, **statics)
-        )
+        ready = _has_trace(fn) and not any(s not in ((), []) for s in statics.values())
+        self._traced: set[int] = set()
+        """Threads in which jax has met a new signature of `fn` since the last look at it."""
+        self._jitted: Any = fn if ready else jax.jit(_noting(fn, self._traced), **statics)
         self._name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
         self.devices = devices
         """Devices in use; shrinks when one is lost."""
         self._policy = policy
         self._options = options
         self._copies = PlacedCopies()
-        self._size = jax_private.jit_cache_size(self._jitted)
-        self._known_size = None if self._size() is None else -1
-        """Signatures jax.jit knew when last looked at; None once something is placed."""
+        self._size = jax_private.jit_cache_size(self._jitted) if ready else None
+        """Counts the signatures of what was jitted by the caller, whose tracing is not noted."""
+        self._known_size: int | None = -1
+        self._every_call = self._size is not None and self._size() is None
+        """Every call looks for its plan: something is placed, or new signatures cannot be noticed."""
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._lock = threading.RLock()
         self._static_numbers = _tuple(statics["static_argnums"])
@@ -176,16 +177,20 @@ class Placed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function; results are on the first device and may still be computed."""
-        if self._known_size is None:
+        if self._every_call:
             return self._call(args, kwargs)
         # While nothing is placed, a call costs what jax.jit costs: only a signature that is new to
         # jax.jit, which compiles it and returns its result, is looked at.
-        result = self._jitted(*args, **kwargs)
-        if self._size() != self._known_size:
+        result = self._jitted(*args, **kwargs) if kwargs else self._jitted(*args)
+        if self._traced or (self._size is not None and self._size() != self._known_size):
             self._look(args, kwargs)
         return result
 
     def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        thread = threading.get_ident()
+        if self._size is None and thread not in self._traced:
+            return  # it was traced for another thread, which is about to look itself
+        self._traced.discard(thread)
         leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return
@@ -196,8 +201,8 @@ class Placed:
             return
         if not known:
             self._plan(key, leaves, args, kwargs)
-        placed = any(plan.program is not None for plan in self._plans.values())
-        self._known_size = None if placed else self._size()
+        self._every_call = any(plan.program is not None for plan in self._plans.values())
+        self._known_size = None if self._size is None else self._size()
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
@@ -242,7 +247,7 @@ class Placed:
             self.devices = left
             self._copies = PlacedCopies()
             self._plans.clear()
-            self._known_size = None if self._size() is None else -1
+            self._every_call = True  # jax knows the signatures, and would say nothing
 
     def _dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._static_numbers and not self._static_names:
@@ -370,6 +375,17 @@ class Placed:
             reason = f"failed while running: {type(error).__name__}: {error}"[:200]
             self._remember(key, self._one(reason), Outcome.FELL_BACK)
         return self._jitted(*args, **kwargs)
+
+
+def _noting(fn: Callable[..., Any], traced: set[int]) -> Callable[..., Any]:
+    """`fn`, which adds the thread to `traced` whenever it is traced."""
+
+    @functools.wraps(fn)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        traced.add(threading.get_ident())
+        return fn(*args, **kwargs)
+
+    return noting
 
 
 def _has_trace(fn: Any) -> bool:

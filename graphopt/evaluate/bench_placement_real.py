@@ -1,6 +1,7 @@
 """``graphopt bench placement-real`` and ``placement``: placement on two CPU devices.
 
-* ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run.
+* ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run; programs
+  with and without independent branches, and real programs of the corpus.
 * ``placement``: predicted against measured step times over random placements.
 
 Both need two CPU devices, which jax sets up at its first use: in a process that has used jax before, they
@@ -26,6 +27,7 @@ from rich.table import Table
 from graphopt import jax_private
 from graphopt.corpus.placement import BRANCHING, PLACEMENT
 from graphopt.corpus.program import Program
+from graphopt.corpus.registry import select_corpus
 from graphopt.devices.calibrate import calibrate
 from graphopt.devices.copies import PlacedCopies
 from graphopt.devices.place import place
@@ -35,11 +37,14 @@ from graphopt.devices.runtime import PlacedProgram
 from graphopt.devices.segments import cut
 from graphopt.devices.timeline import measure_events, save_html, to_svg
 from graphopt.errors import ConfigError
-from graphopt.measure import compare, compare_outputs
+from graphopt.measure import Comparison, compare, compare_outputs
 from graphopt.placement.baselines import Problem
 from graphopt.placement.build import build_tasks
 from graphopt.placement.flat import flatten
 from graphopt.placement.simulator import Simulator
+
+LEAST_RATIO: Final = 0.97
+"""No program may become slower than this."""
 
 RANDOM_PLACEMENTS: Final = 40
 """Per program."""
@@ -62,7 +67,7 @@ def in_child(name: str, budget_s: float) -> None:
 
 
 def bench_real(console: Console, budget_s: float) -> None:
-    """Placed against one device; the first row group has independent branches."""
+    """Placed against one device: programs with independent branches, chains, programs of the corpus."""
     if not two_devices():
         in_child("placement-real", budget_s)
         return
@@ -70,27 +75,34 @@ def bench_real(console: Console, budget_s: float) -> None:
     table = _table(
         "two CPU devices against one (XLA's default), interleaved",
         "program", "one ms", "placed ms", "speed-up", "95 %", "segments", "plan s", "max error",
-        "how",
+        "equal", "how",
     )  # fmt: skip
-    ratios: dict[str, float] = {}
-    for program in PLACEMENT:
+    rows: dict[str, tuple[Comparison, bool]] = {}
+    for program in (*PLACEMENT, *select_corpus("tuning").values()):
         fn, args = program.build()
         default, placed = jax.jit(fn), place(fn, devices)
         placed(*args)
         plan = placed.plans[0]
-        error = compare_outputs(default(*args), placed(*args)).relative
+        difference = compare_outputs(default(*args), placed(*args), slack=10.0)
         found = compare(_run(default, args), _run(placed, args), budget_s=budget_s)
-        ratios[program.name] = found.speedup
+        rows[program.name] = found, difference.equal
         table.add_row(
             program.name, f"{found.baseline_s * 1e3:.3f}", f"{found.candidate_s * 1e3:.3f}",
             f"{found.speedup:.2f}", f"{found.low:.2f}-{found.high:.2f}", str(plan.segments),
-            f"{plan.plan_s:.1f}", f"{error:.1e}", plan.reason,
+            f"{plan.plan_s:.1f}", f"{difference.relative:.1e}", "yes" if difference.equal else "NO",
+            plan.reason,
         )  # fmt: skip
     console.print(table)
+    ratios = {name: found.speedup for name, (found, _) in rows.items()}
+    slowest = min(ratios, key=lambda name: ratios[name])
     branching = [ratios[name] for name in BRANCHING.names()]
+    below = [name for name, ratio in ratios.items() if ratio < LEAST_RATIO]
     console.print(
         f"one device's time / placed time: branching programs geometric mean "
-        f"{geometric_mean(branching):.2f}; smallest of all {min(ratios.values()):.2f}"
+        f"{geometric_mean(branching):.2f}, all {len(ratios)} programs "
+        f"{geometric_mean(ratios.values()):.2f}; smallest {ratios[slowest]:.2f} ({slowest}); below "
+        f"{LEAST_RATIO}: {', '.join(below) or 'none'}; results equal: "
+        f"{sum(equal for _, equal in rows.values())} of {len(rows)}"
     )
 
 
