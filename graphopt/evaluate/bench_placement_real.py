@@ -46,7 +46,7 @@ from graphopt.placement.simulator import Simulator
 LEAST_RATIO: Final = 0.97
 """No program may become slower than this."""
 
-RANDOM_PLACEMENTS: Final = 40
+RANDOM_PLACEMENTS: Final = 24
 """Per program."""
 
 MODEL_REPEATS: Final = 9
