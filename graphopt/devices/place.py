@@ -143,8 +143,16 @@ def place(
     return Placed(fn, chosen, policy, statics, replace(options or Options(), **changes))
 
 
-class Placed:
-    """What `place` returns. Thread-safe; `plans` tells how each signature runs."""
+class Placed(functools.partial[Any]):
+    """What `place` returns. Thread-safe; `plans` tells how each signature runs.
+
+    It is a `functools.partial` because that calls its target without the interpreter: while nothing is
+    placed, the target is the jitted function itself. When jax traces that for a new signature, the target
+    becomes `_call`, so that the next call plans it.
+    """
+
+    def __new__(cls, fn: Callable[..., Any], *_: Any) -> Placed:  # noqa: D102
+        return super().__new__(cls, fn)
 
     def __init__(
         self,
@@ -156,55 +164,56 @@ class Placed:
     ) -> None:
         functools.update_wrapper(self, fn)
         ready = _has_trace(fn) and not any(s not in ((), []) for s in statics.values())
-        self._traced: set[int] = set()
-        """Threads in which jax has met a new signature of `fn` since the last look at it."""
-        self._jitted: Any = fn if ready else jax.jit(_noting(fn, self._traced), **statics)
+        # Kept: a partial does not hold its target while it runs it.
+        self._planned: Callable[..., Any] = self._run_planned
+        self._jitted: Any = fn if ready else jax.jit(self._noting(fn), **statics)
+        self._single: Callable[..., Any] = self._run_watched if ready else self._jitted
+        """What a call runs while nothing is placed."""
+        self._size = jax_private.jit_cache_size(self._jitted)
+        self._known_size: int | None = None
         self._name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
         self.devices = devices
         """Devices in use; shrinks when one is lost."""
         self._policy = policy
         self._options = options
         self._copies = PlacedCopies()
-        self._size = jax_private.jit_cache_size(self._jitted) if ready else None
-        """Counts the signatures of what was jitted by the caller, whose tracing is not noted."""
-        self._known_size: int | None = -1
-        self._every_call = self._size is not None and self._size() is None
-        """Every call looks for its plan: something is placed, or new signatures cannot be noticed."""
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._lock = threading.RLock()
         self._static_numbers = _tuple(statics["static_argnums"])
         self._static_names = _tuple(statics["static_argnames"])
+        self._aim(self._planned)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function; results are on the first device and may still be computed."""
-        if self._every_call:
-            return self._call(args, kwargs)
-        # While nothing is placed, a call costs what jax.jit costs: only a signature that is new to
-        # jax.jit, which compiles it and returns its result, is looked at.
-        result = self._jitted(*args, **kwargs) if kwargs else self._jitted(*args)
-        if self._traced or (self._size is not None and self._size() != self._known_size):
-            self._look(args, kwargs)
+    def _aim(self, target: Callable[..., Any]) -> None:
+        """Sets what a call runs."""
+        set_state: Any = super().__setstate__  # type: ignore[misc]
+        set_state((target, (), {}, self.__dict__))
+
+    def _noting(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn`; when jax traces it, which it does for a new signature, the next call looks for a plan."""
+
+        @functools.wraps(fn)
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            self._aim(self._planned)
+            return fn(*args, **kwargs)
+
+        return noting
+
+    def _run_watched(self, *args: Any, **kwargs: Any) -> Any:
+        """The single device, for what the caller has jitted: its traces cannot be noted, but counted."""
+        result = self._jitted(*args, **kwargs)
+        if self._size() != self._known_size:
+            self._aim(self._planned)
         return result
 
-    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        thread = threading.get_ident()
-        if self._size is None and thread not in self._traced:
-            return  # it was traced for another thread, which is about to look itself
-        self._traced.discard(thread)
-        leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    def _settle(self) -> None:
+        """While nothing is placed, a call costs what `jax.jit` costs."""
+        if any(plan.program is not None for plan in self._plans.values()):
             return
-        try:
-            key = (tree, tuple(map(_type, leaves)), self._static(args, kwargs))
-            known = key in self._plans
-        except TypeError:
-            return
-        if not known:
-            self._plan(key, leaves, args, kwargs)
-        self._every_call = any(plan.program is not None for plan in self._plans.values())
-        self._known_size = None if self._size is None else self._size()
+        self._known_size = self._size()
+        if self._known_size is not None or self._single is self._jitted:
+            self._aim(self._single)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_planned(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._jitted(*args, **kwargs)
@@ -216,7 +225,9 @@ class Placed:
         if plan is None:
             plan = self._plan(key, leaves, args, kwargs)
         if plan.program is None:
-            return self._jitted(*args, **kwargs)
+            result = self._jitted(*args, **kwargs)
+            self._settle()
+            return result
         try:
             results = plan.program(leaves)
             if self._options.check:
@@ -247,7 +258,7 @@ class Placed:
             self.devices = left
             self._copies = PlacedCopies()
             self._plans.clear()
-            self._every_call = True  # jax knows the signatures, and would say nothing
+            self._aim(self._planned)  # jax knows the signatures, and would not trace them again
 
     def _dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._static_numbers and not self._static_names:
@@ -375,17 +386,6 @@ class Placed:
             reason = f"failed while running: {type(error).__name__}: {error}"[:200]
             self._remember(key, self._one(reason), Outcome.FELL_BACK)
         return self._jitted(*args, **kwargs)
-
-
-def _noting(fn: Callable[..., Any], traced: set[int]) -> Callable[..., Any]:
-    """`fn`, which adds the thread to `traced` whenever it is traced."""
-
-    @functools.wraps(fn)
-    def noting(*args: Any, **kwargs: Any) -> Any:
-        traced.add(threading.get_ident())
-        return fn(*args, **kwargs)
-
-    return noting
 
 
 def _has_trace(fn: Any) -> bool:

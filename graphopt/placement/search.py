@@ -79,11 +79,11 @@ def blocks_of(problem: Problem, count: int) -> NDArray[np.int64]:
     source, target = tasks.group[tasks.operands], tasks.group[tasks.consumer]
     moving = ~tasks.is_input[tasks.operands]
     cost = 1.0 + tasks.nbytes[tasks.operands][moving] / max(1.0, float(tasks.nbytes.mean()))
-    mapping, coarse, *edges = coarsen(
+    mapping, coarse, left, right, price = coarsen(
         weight, source[moving], target[moving], cost, COARSE_PER_BLOCK * count,
         2.0 * float(weight.sum()) / (COARSE_PER_BLOCK * count),
     )  # fmt: skip
-    return partition(coarse, *edges, count)[mapping]
+    return partition(coarse, left, right, price, count)[mapping]
 
 
 def to_blocks(placement: Placement, blocks: NDArray[np.int64], weight: NDArray[np.float64],
