@@ -169,7 +169,7 @@ def _print_models(console: Console, accelerator: str, rows: list[ModelRow]) -> N
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f}" if np.isfinite(seconds) else "no"
+    return f"{seconds * 1e3:.4g}" if np.isfinite(seconds) else "no"
 
 
 def problem_of(model: LargeModel, accelerator: str) -> Problem:
