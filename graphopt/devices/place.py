@@ -1,6 +1,7 @@
 """`place`: a function over several devices, or on one where that is better.
 
-Every signature of arguments is planned once. The first call of a signature traces the function, times
+Every signature of arguments is planned once, at its first call, or at its second if nothing was placed
+before. Planning traces the function, times
 its parts, searches a placement with the machine model, and (``measure=True``) runs the best candidates
 against one device in turn; what wins is kept. Any failure on the way, or later, ends on fewer devices, in
 the end on one, with the reason in the report; the results are those of the function.
