@@ -60,12 +60,15 @@ def check_cut(traced: Traced, device: list[int], program: Cut) -> None:
         there |= {(v, segment.device) for v in segment.outputs}
         there |= {(v, d) for d, values in segment.sends for v in values}
     needed |= {(v, 0) for v in program_values.outputs if isinstance(v, int)}
+    made_on = {(v, s.device) for s in program.segments for v in s.outputs}
     assert all((v, 0) in there for v in program_values.outputs if isinstance(v, int))
     wanted = {n: d for n, d in enumerate(device) if n not in traced.replicated}
     assert done == wanted
     sent = [(v, d) for s in program.segments for d, values in s.sends for v in values]
     assert len(sent) == len(set(sent)) and set(sent) <= needed, "something is sent for nothing"
+    assert not set(sent) & made_on, "something is sent to where it was made"
     arguments = {(v, d) for d, values in program.arguments for v in values}
+    assert set(sent) | arguments | made_on >= needed
     assert arguments <= needed
 
 

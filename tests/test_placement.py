@@ -25,6 +25,7 @@ from graphopt.placement import (
 )  # fmt: skip
 from graphopt.placement.baselines import BASELINES, Problem, single_device
 from graphopt.placement.cluster import DeviceKind
+from graphopt.placement.coarsen import coarsen
 from graphopt.placement.masks import device_masks
 from graphopt.placement.order import priority_order, upward_rank
 from graphopt.placement.partition import partition
@@ -258,6 +259,58 @@ def test_blocks_hold_groups_together():
     assert len(blocks) == problem.groups and blocks.max() < 5
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(60, 400), st.integers(0, 1000))
+def test_coarsening_keeps_weight_and_edges_between(count, seed):
+    rng = np.random.default_rng(seed)
+    source, target = rng.integers(0, count, (2, 3 * count))
+    weight, cost = rng.random(count), rng.random(3 * count)
+    limit = 8.0 * weight.sum() / count + 1.0
+    mapping, coarse, a, b, price = coarsen(weight, source, target, cost, count // 4, limit)
+    assert len(coarse) == mapping.max() + 1 < count
+    np.testing.assert_allclose(np.bincount(mapping, weight), coarse)
+    assert coarse.max() <= limit
+    apart = mapping[source] != mapping[target]
+    assert price.sum() == pytest.approx(cost[apart].sum())
+    assert (a < b).all() and len({*zip(a, b, strict=True)}) == len(a)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 7), draw=st.integers(0, 10**6), share=st.floats(0.2, 1.2))
+def test_what_does_not_fit_in_memory_is_illegal_for_every_method(seed, draw, share):
+    tasks = _tasks(seed)
+    free = Simulator(tasks, cluster(2))
+    together = single_device(Problem(free))
+    limit = share * float(free.score(together[None]).peak_bytes.max())
+    simulator = Simulator(tasks, cluster(2, memory_bytes=limit))
+    problem = Problem(simulator)
+    placements = problem.masks.sample(np.random.default_rng(draw), 16)
+    scores = simulator.score(placements)
+    over = (scores.peak_bytes > limit).any(axis=1)
+    np.testing.assert_array_equal(over, np.isnan(scores.seconds))
+    assert [reason is not None for reason in scores.reasons] == over.tolist()
+    found = evolve(problem, 100, start=[together], blocks=blocks_of(problem, 16))
+    if np.isfinite(found.seconds):
+        best = simulator.score(found.placement[None])
+        assert best.reasons[0] is None and best.seconds[0] == pytest.approx(found.seconds, rel=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 7), draw=st.integers(0, 10**6))
+def test_results_of_one_operation_and_all_arguments_stay_together(seed, draw):
+    traced = traced_program(*random_program(seed))
+    tasks = traced.tasks
+    simulator = Simulator(tasks, cluster(3))
+    placement = device_masks(tasks, simulator.cluster).sample(np.random.default_rng(draw), 1)
+    device = simulator.devices_of(placement)[0]
+    assert (device[tasks.is_input] == 0).all()
+    for number, equation in enumerate(traced.program.equations):
+        if number not in traced.replicated:
+            makers = {traced.equation_task[number]}
+            makers |= {traced.task_of_value[v] for v in equation.outputs}
+            assert len({int(device[t]) for t in makers if t >= 0}) == 1
+
+
 def test_nested_calls_are_inlined_and_layers_noted():
     @jax.jit
     def inner(x):
@@ -310,8 +363,8 @@ def test_the_policy_takes_any_number_of_devices_and_stays_inside_masks():
 def test_log_probabilities_belong_to_what_is_sampled():
     graph = network.arrays(block_graph(_model_problem(2), 16))
     params = network.init(1)
-    keys = jax.random.split(jax.random.key(0), 4000)
-    drawn = np.asarray(network.sample(params, graph, keys, jnp.float32(1.0)))
+    noise = np.random.default_rng(0).gumbel(size=(4000, 16, 2)).astype(np.float32)
+    drawn = np.asarray(network.sample(params, graph, noise, np.ones(4000, np.float32)))
     log, entropy = network.log_probabilities(params, graph, jnp.asarray(drawn[:64]))
     first = np.exp(np.asarray(log)[:, 0][drawn[:64, 0] == 1]).mean()
     assert drawn[:, 0].mean() == pytest.approx(first, abs=0.04)

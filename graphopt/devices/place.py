@@ -1,6 +1,7 @@
 """`place`: a function over several devices, or on one where that is better.
 
-Every signature of arguments is planned once. The first call of a signature traces the function, times
+Every signature of arguments is planned once, at its first call, or at its second if nothing was placed
+before. Planning traces the function, times
 its parts, searches a placement with the machine model, and (``measure=True``) runs the best candidates
 against one device in turn; what wins is kept. Any failure on the way, or later, ends on fewer devices, in
 the end on one, with the reason in the report; the results are those of the function.
@@ -143,8 +144,16 @@ def place(
     return Placed(fn, chosen, policy, statics, replace(options or Options(), **changes))
 
 
-class Placed:
-    """What `place` returns. Thread-safe; `plans` tells how each signature runs."""
+class Placed(functools.partial[Any]):
+    """What `place` returns. Thread-safe; `plans` tells how each signature runs.
+
+    It is a `functools.partial` because that calls its target without the interpreter: while nothing is
+    placed, the target is the jitted function itself. When jax traces that for a new signature, the target
+    becomes `_call`, so that the next call plans it.
+    """
+
+    def __new__(cls, fn: Callable[..., Any], *_: Any) -> Placed:  # noqa: D102
+        return super().__new__(cls, fn)
 
     def __init__(
         self,
@@ -155,51 +164,57 @@ class Placed:
         options: Options,
     ) -> None:
         functools.update_wrapper(self, fn)
-        self._jitted: Any = (
-            fn
-            if _has_trace(fn) and not any(s not in ((), []) for s in statics.values())
-            else jax.jit(fn, **statics)
-        )
+        ready = _has_trace(fn) and not any(s not in ((), []) for s in statics.values())
+        # Kept: a partial does not hold its target while it runs it.
+        self._planned: Callable[..., Any] = self._run_planned
+        self._jitted: Any = fn if ready else jax.jit(self._noting(fn), **statics)
+        self._single: Callable[..., Any] = self._run_watched if ready else self._jitted
+        """What a call runs while nothing is placed."""
+        self._size = jax_private.jit_cache_size(self._jitted)
+        self._known_size: int | None = None
         self._name = getattr(fn, "__name__", type(fn).__name__).strip("<>")
         self.devices = devices
         """Devices in use; shrinks when one is lost."""
         self._policy = policy
         self._options = options
         self._copies = PlacedCopies()
-        self._size = jax_private.jit_cache_size(self._jitted)
-        self._known_size = None if self._size() is None else -1
-        """Signatures jax.jit knew when last looked at; None once something is placed."""
         self._plans: OrderedDict[Any, Plan] = OrderedDict()
         self._lock = threading.RLock()
         self._static_numbers = _tuple(statics["static_argnums"])
         self._static_names = _tuple(statics["static_argnames"])
+        self._aim(self._planned)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function; results are on the first device and may still be computed."""
-        if self._known_size is None:
-            return self._call(args, kwargs)
-        # While nothing is placed, a call costs what jax.jit costs: only a signature that is new to
-        # jax.jit, which compiles it and returns its result, is looked at.
+    def _aim(self, target: Callable[..., Any]) -> None:
+        """Sets what a call runs."""
+        set_state: Any = super().__setstate__  # type: ignore[misc]
+        set_state((target, (), {}, self.__dict__))
+
+    def _noting(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn`; when jax traces it, which it does for a new signature, the next call looks for a plan."""
+
+        @functools.wraps(fn)
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            self._aim(self._planned)
+            return fn(*args, **kwargs)
+
+        return noting
+
+    def _run_watched(self, *args: Any, **kwargs: Any) -> Any:
+        """The single device, for what the caller has jitted: its traces cannot be noted, but counted."""
         result = self._jitted(*args, **kwargs)
         if self._size() != self._known_size:
-            self._look(args, kwargs)
+            self._aim(self._planned)
         return result
 
-    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+    def _settle(self) -> None:
+        """While nothing is placed, a call costs what `jax.jit` costs."""
+        if any(plan.program is not None for plan in self._plans.values()):
             return
-        try:
-            key = (tree, tuple(map(_type, leaves)), self._static(args, kwargs))
-            known = key in self._plans
-        except TypeError:
-            return
-        if not known:
-            self._plan(key, leaves, args, kwargs)
-        placed = any(plan.program is not None for plan in self._plans.values())
-        self._known_size = None if placed else self._size()
+        self._known_size = self._size()
+        if self._known_size is not None or self._single is self._jitted:
+            self._aim(self._single)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_planned(self, *args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten(self._dynamic(args, kwargs))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return self._jitted(*args, **kwargs)
@@ -211,7 +226,9 @@ class Placed:
         if plan is None:
             plan = self._plan(key, leaves, args, kwargs)
         if plan.program is None:
-            return self._jitted(*args, **kwargs)
+            result = self._jitted(*args, **kwargs)
+            self._settle()
+            return result
         try:
             results = plan.program(leaves)
             if self._options.check:
@@ -242,7 +259,7 @@ class Placed:
             self.devices = left
             self._copies = PlacedCopies()
             self._plans.clear()
-            self._known_size = None if self._size() is None else -1
+            self._aim(self._planned)  # jax knows the signatures, and would not trace them again
 
     def _dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self._static_numbers and not self._static_names:

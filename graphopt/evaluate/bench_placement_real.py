@@ -1,6 +1,7 @@
 """``graphopt bench placement-real`` and ``placement``: placement on two CPU devices.
 
-* ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run.
+* ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run; programs
+  with and without independent branches, and real programs of the corpus.
 * ``placement``: predicted against measured step times over random placements.
 
 Both need two CPU devices, which jax sets up at its first use: in a process that has used jax before, they
@@ -20,12 +21,13 @@ from typing import Any, Final
 import jax
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from graphopt import jax_private
 from graphopt.corpus.placement import BRANCHING, PLACEMENT
 from graphopt.corpus.program import Program
+from graphopt.corpus.registry import select_corpus
 from graphopt.devices.calibrate import calibrate
 from graphopt.devices.copies import PlacedCopies
 from graphopt.devices.place import place
@@ -35,14 +37,22 @@ from graphopt.devices.runtime import PlacedProgram
 from graphopt.devices.segments import cut
 from graphopt.devices.timeline import measure_events, save_html, to_svg
 from graphopt.errors import ConfigError
-from graphopt.measure import compare, compare_outputs
+from graphopt.measure import Comparison, compare, compare_outputs
 from graphopt.placement.baselines import Problem
 from graphopt.placement.build import build_tasks
 from graphopt.placement.flat import flatten
 from graphopt.placement.simulator import Simulator
 
-RANDOM_PLACEMENTS: Final = 40
+LEAST_RATIO: Final = 0.97
+"""No program may become slower than this."""
+
+RANDOM_PLACEMENTS: Final = 24
 """Per program."""
+
+ENOUGH: Final = (200, 5)
+"""Placements and programs after which the comparison may end, once it has taken `LONG_S` seconds."""
+
+LONG_S: Final = 200.0
 
 MODEL_REPEATS: Final = 9
 
@@ -62,35 +72,42 @@ def in_child(name: str, budget_s: float) -> None:
 
 
 def bench_real(console: Console, budget_s: float) -> None:
-    """Placed against one device; the first row group has independent branches."""
+    """Placed against one device: programs with independent branches, chains, programs of the corpus."""
     if not two_devices():
         in_child("placement-real", budget_s)
         return
     devices = jax.devices("cpu")[:2]
-    table = _table(
+    table = make_table(
         "two CPU devices against one (XLA's default), interleaved",
         "program", "one ms", "placed ms", "speed-up", "95 %", "segments", "plan s", "max error",
-        "how",
+        "equal", "how",
     )  # fmt: skip
-    ratios: dict[str, float] = {}
-    for program in PLACEMENT:
+    rows: dict[str, tuple[Comparison, bool]] = {}
+    for program in (*PLACEMENT, *select_corpus("tuning").values()):
         fn, args = program.build()
         default, placed = jax.jit(fn), place(fn, devices)
         placed(*args)
         plan = placed.plans[0]
-        error = compare_outputs(default(*args), placed(*args)).relative
+        difference = compare_outputs(default(*args), placed(*args), slack=10.0)
         found = compare(_run(default, args), _run(placed, args), budget_s=budget_s)
-        ratios[program.name] = found.speedup
+        rows[program.name] = found, difference.equal
         table.add_row(
             program.name, f"{found.baseline_s * 1e3:.3f}", f"{found.candidate_s * 1e3:.3f}",
             f"{found.speedup:.2f}", f"{found.low:.2f}-{found.high:.2f}", str(plan.segments),
-            f"{plan.plan_s:.1f}", f"{error:.1e}", plan.reason,
+            f"{plan.plan_s:.1f}", f"{difference.relative:.1e}", "yes" if difference.equal else "NO",
+            plan.reason,
         )  # fmt: skip
     console.print(table)
+    ratios = {name: found.speedup for name, (found, _) in rows.items()}
+    slowest = min(ratios, key=lambda name: ratios[name])
     branching = [ratios[name] for name in BRANCHING.names()]
+    below = [name for name, ratio in ratios.items() if ratio < LEAST_RATIO]
     console.print(
         f"one device's time / placed time: branching programs geometric mean "
-        f"{geometric_mean(branching):.2f}; smallest of all {min(ratios.values()):.2f}"
+        f"{geometric_mean(branching):.2f}, all {len(ratios)} programs "
+        f"{geometric_mean(ratios.values()):.2f}; smallest {ratios[slowest]:.2f} ({slowest}); below "
+        f"{LEAST_RATIO}: {', '.join(below) or 'none'}; results equal: "
+        f"{sum(equal for _, equal in rows.values())} of {len(rows)}"
     )
 
 
@@ -100,17 +117,24 @@ def bench_model(console: Console, budget_s: float) -> None:
         in_child("placement", budget_s)
         return
     devices = jax.devices("cpu")[:2]
-    table = _table(
+    table = make_table(
         "predicted against measured step time over random placements, two CPU devices",
         "program", "placements", "measured ms", "rank correlation", "median error", "90 % error",
     )  # fmt: skip
     pooled: list[NDArray[np.float64]] = []
     correlations = []
+    begun = time.perf_counter()
     for program in PLACEMENT:
+        done = sum(map(len, pooled)), len(pooled)
+        spent = time.perf_counter() - begun
+        if spent > LONG_S and all(d >= e for d, e in zip(done, ENOUGH, strict=True)):
+            console.print(f"not measured after {spent:.0f} s: {program.name}")
+            continue
         rows = _random_placements(program, devices)
         correlation, errors = spearman(rows[:, 0], rows[:, 1]), np.abs(rows[:, 0] / rows[:, 1] - 1)
         pooled.append(rows / rows[0, 1])
         correlations.append(correlation)
+        console.print(f"{program.name}: {len(rows)} placements, rank correlation {correlation:.2f}")
         table.add_row(
             program.name, str(len(rows)),
             f"{rows[:, 1].min() * 1e3:.2f}-{rows[:, 1].max() * 1e3:.2f}", f"{correlation:.2f}",
@@ -192,10 +216,12 @@ def _bound(program: PlacedProgram, leaves: list[Any]) -> Callable[[], Any]:
     return lambda: jax.block_until_ready(program(leaves))  # type: ignore[no-untyped-call]
 
 
-def _table(title: str, *columns: str) -> Table:
+def make_table(title: str, *columns: str) -> Table:
+    """An empty table; the first column holds names."""
     table = Table(title=title)
     for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position == 0 else "right")
+        justify: JustifyMethod = "left" if position == 0 else "right"
+        table.add_column(column, justify=justify, no_wrap=position == 0)
     return table
 
 

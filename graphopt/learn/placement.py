@@ -20,6 +20,7 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
+from graphopt.learn.placement_moves import evolve_pool
 from graphopt.placement.baselines import BASELINES, Placement, Problem
 from graphopt.placement.search import Evaluator, Found, evolve
 from graphopt.policy.placement import network
@@ -161,6 +162,62 @@ def _starts(problem: Problem) -> list[Placement]:
     return [baseline(problem) for baseline in BASELINES.values()]
 
 
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """The policy on one graph, by itself.
+
+    Attributes:
+        best_s: float64 [rounds]; best step time of each round's proposals; inf if none fitted. The first
+            round is before any update.
+        updates: gradient steps from the first round to the last.
+        proposals: int32 [B, K]; of all rounds.
+        values: float64 [B]; their step times, those that do not fit made dearer.
+    """
+
+    best_s: NDArray[np.float64]
+    updates: int
+    proposals: NDArray[np.int32]
+    values: NDArray[np.float64]
+
+
+def fine_tune(
+    problem: Problem,
+    policy: PlacementPolicy,
+    rounds: int,
+    *,
+    graph: BlockGraph | None = None,
+    judge: Evaluator | None = None,
+    seed: int = 0,
+    config: PlacementTraining | None = None,
+) -> Tuned:
+    """Proposals and PPO on them, in turn; ends with proposals.
+
+    Args:
+        problem: the graph and the machine.
+        policy: a trained policy; it is not changed.
+        rounds: batches of proposals, at least 1; with 1 the policy is only asked.
+        graph: the problem's blocks, if they are known.
+        judge: counts evaluations; None: one of its own.
+        seed: of everything random.
+        config: hyper-parameters; None: the defaults.
+    """
+    config = config or PlacementTraining()
+    graph = graph or block_graph(problem, config.blocks)
+    judge = judge or Evaluator(problem)
+    arrays, trainer = network.arrays(graph), Trainer(policy.params, config)
+    drawn, seconds, best = [], [], []
+    for turn in range(rounds):
+        tuned = PlacementPolicy(trainer.params)
+        drawn.append(tuned.propose(graph, config.samples, seed=seed * 1000 + turn))
+        seconds.append(judge(graph.placement(problem, drawn[-1])))
+        best.append(judge.latest)
+        if turn + 1 < rounds:
+            trainer.reinforce(arrays, drawn[-1], seconds[-1])
+    return Tuned(
+        np.array(best), (rounds - 1) * config.epochs, np.concatenate(drawn), np.concatenate(seconds)
+    )
+
+
 def search(
     problem: Problem,
     policy: PlacementPolicy,
@@ -173,8 +230,7 @@ def search(
     """The policy on one graph, at a fixed number of evaluations: propose, fine-tune, evolve.
 
     A fifth of the evaluations goes to proposals and PPO on them; the rest to a genetic search whose first
-    population is the classical placements and the best proposals, and whose mutations alternate between
-    single blocks and runs of neighbouring blocks.
+    population is the classical placements and the best proposals (`graphopt.learn.placement_moves`).
 
     Args:
         problem: the graph and the machine.
@@ -190,74 +246,11 @@ def search(
     first = np.stack([problem.masks.repair(p) for p in (start or _starts(problem))])
     value_first = judge(first)
     graph = block_graph(problem, config.blocks)
-    arrays, trainer = network.arrays(graph), Trainer(policy.params, config)
-    pool = np.stack([graph.of_placement(problem, p) for p in first]).astype(np.int32)
-    values = value_first
     rounds = max(1, evaluations // 5 // config.samples)
-    for turn in range(rounds):
-        tuned = PlacementPolicy(trainer.params)
-        drawn = tuned.propose(graph, config.samples, seed=seed * 1000 + turn)
-        seconds = judge(graph.placement(problem, drawn))
-        if turn + 1 < rounds:
-            trainer.reinforce(arrays, drawn, seconds)
-        pool, values = np.concatenate([pool, drawn]), np.concatenate([values, seconds])
-    _evolve_pool(problem, graph, judge, evaluations, pool, values, rng)
+    tuned = fine_tune(problem, policy, rounds, graph=graph, judge=judge, seed=seed, config=config)
+    pool = np.stack([graph.of_placement(problem, p) for p in first]).astype(np.int32)
+    evolve_pool(
+        problem, graph, judge, evaluations, np.concatenate([pool, tuned.proposals]),
+        np.concatenate([value_first, tuned.values]), rng,
+    )  # fmt: skip
     return judge.found()
-
-
-def _evolve_pool(
-    problem: Problem,
-    graph: BlockGraph,
-    judge: Evaluator,
-    evaluations: int,
-    pool: NDArray[np.int32],
-    values: NDArray[np.float64],
-    rng: np.random.Generator,
-    population: int = 32,
-) -> None:
-    """Elite of distinct placements; crossover by runs of blocks; mutation by block, run or swap."""
-    count = pool.shape[1]
-    while judge.found().evaluations + population <= evaluations:
-        elite = _distinct(pool, values, 12)
-        pool, values = pool[elite], values[elite]
-        rank = np.minimum(rng.geometric(0.25, (2, population)) - 1, len(pool) - 1)
-        young = np.where(_mixes(rng, population, count), pool[rank[0]], pool[rank[1]])
-        for row in young:
-            _mutate(row, rng, problem.devices)
-        seconds = judge(graph.placement(problem, young))
-        pool, values = np.concatenate([pool, young]), np.concatenate([values, seconds])
-
-
-def _distinct(
-    pool: NDArray[np.int32], values: NDArray[np.float64], count: int
-) -> NDArray[np.int64]:
-    """Rows of the best placements of different step times."""
-    order = np.argsort(values, kind="stable")
-    _, first = np.unique(np.round(values[order], 9), return_index=True)
-    chosen: NDArray[np.int64] = order[np.sort(first)[:count]]
-    return chosen
-
-
-def _mixes(rng: np.random.Generator, population: int, count: int) -> NDArray[np.bool_]:
-    """bool [population, count]: half uniform masks, half one run of blocks, some all True."""
-    uniform = rng.random((population, count)) < 0.5
-    ends = np.sort(rng.integers(0, count + 1, (population, 2)), axis=1)
-    place = np.arange(count)
-    runs = (place >= ends[:, :1]) & (place < ends[:, 1:])
-    kind = rng.random((population, 1))
-    return np.where(kind < 0.3, uniform, np.where(kind < 0.6, runs, True))
-
-
-def _mutate(row: NDArray[np.int32], rng: np.random.Generator, devices: int) -> None:
-    """Changes a placement [K] in place."""
-    count = len(row)
-    kind = rng.random()
-    if kind < 0.6:
-        chosen = rng.integers(0, count, 1 + rng.poisson(0.8))
-        row[chosen] = rng.integers(0, devices, len(chosen))
-    elif kind < 0.85:
-        start = int(rng.integers(0, count))
-        row[start : start + 1 + int(rng.geometric(0.3))] = rng.integers(0, devices)
-    else:
-        a, b = rng.integers(0, count, 2)
-        row[a], row[b] = row[b], row[a]

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.placement.coarsen import merge_edges
+
 COARSEST: Final = 48
 IMBALANCE: Final = 0.08
 PASSES: Final = 4
@@ -65,7 +67,7 @@ def _bisect(
 def _two_way(weight: Floats, source: Ints, target: Ints, cost: Floats, share: float) -> Ints:
     """int64 [V] of 0 and 1; side 0 gets `share` of the weight."""
     count = len(weight)
-    source, target, cost = _merge_edges(count, source, target, cost)
+    source, target, cost = merge_edges(count, source, target, cost)
     if count > COARSEST:
         mapping, coarse = _match(count, source, target, cost)
         if coarse < 0.95 * count:
@@ -77,14 +79,6 @@ def _two_way(weight: Floats, source: Ints, target: Ints, cost: Floats, share: fl
         guesses.append(_grow(weight, source, target, cost, share))
     sides = [_refine(weight, source, target, cost, guess, share) for guess in guesses]
     return min(sides, key=lambda side: float(cost[side[source] != side[target]].sum()))
-
-
-def _merge_edges(count: int, source: Ints, target: Ints, cost: Floats) -> tuple[Ints, Ints, Floats]:
-    low, high = np.minimum(source, target), np.maximum(source, target)
-    keep = low != high
-    code, inverse = np.unique(low[keep] * count + high[keep], return_inverse=True)
-    summed = np.bincount(inverse, cost[keep], len(code)).astype(np.float64)
-    return code // count, code % count, summed
 
 
 def _match(count: int, source: Ints, target: Ints, cost: Floats) -> tuple[Ints, int]:

@@ -13,10 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.placement.baselines import Placement, Problem
+from graphopt.placement.coarsen import coarsen
 from graphopt.placement.partition import partition
 
 OUT_OF_MEMORY: Final = 10.0
 """A placement that does not fit counts as so many times its step time."""
+
+
+COARSE_PER_BLOCK: Final = 16
+"""Vertices per block that a large graph is shrunk to before it is partitioned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,8 @@ class Evaluator:
         self.problem = problem
         self.best: Placement = np.zeros(problem.groups, np.int16)
         self.seconds = np.inf
+        self.latest = np.inf
+        """Best step time of the last batch; inf if nothing in it fitted."""
         self._history: list[NDArray[np.float64]] = []
 
     def __call__(self, placements: NDArray[np.int16]) -> NDArray[np.float64]:
@@ -50,6 +57,7 @@ class Evaluator:
         scores = self.problem.simulator.score(placements)
         legal = np.where(np.isnan(scores.seconds), np.inf, scores.seconds)
         index = int(legal.argmin())
+        self.latest = float(legal[index])
         so_far = np.minimum.accumulate(np.minimum(legal, self.seconds))
         self._history.append(so_far)
         if legal[index] < self.seconds:
@@ -71,7 +79,11 @@ def blocks_of(problem: Problem, count: int) -> NDArray[np.int64]:
     source, target = tasks.group[tasks.operands], tasks.group[tasks.consumer]
     moving = ~tasks.is_input[tasks.operands]
     cost = 1.0 + tasks.nbytes[tasks.operands][moving] / max(1.0, float(tasks.nbytes.mean()))
-    return partition(weight, source[moving], target[moving], cost, count)
+    mapping, coarse, left, right, price = coarsen(
+        weight, source[moving], target[moving], cost, COARSE_PER_BLOCK * count,
+        2.0 * float(weight.sum()) / (COARSE_PER_BLOCK * count),
+    )  # fmt: skip
+    return partition(coarse, left, right, price, count)[mapping]
 
 
 def to_blocks(placement: Placement, blocks: NDArray[np.int64], weight: NDArray[np.float64],

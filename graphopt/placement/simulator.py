@@ -12,6 +12,7 @@ Axis letters: B placements, N tasks, D devices, P operands per row, G groups, K 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -143,14 +144,18 @@ class Simulator:
         self.evaluations += count
         seconds = np.empty(count)
         peak = np.empty((count, len(self.cluster)))
-        for start in range(0, count, chunk):
-            part = device[start : start + chunk]
-            choice = None if fuse is None else fuse[start : start + chunk]
-            fused = self.fused(part, choice)
-            seconds[start : start + chunk] = self._makespan(part, fused, chunk)
-            peak[start : start + chunk] = peak_memory(
-                self.tasks, self.order, part, fused, len(self.cluster)
-            )
+        with ThreadPoolExecutor(
+            1
+        ) as beside:  # numpy and compiled code both let go of the interpreter
+            for start in range(0, count, chunk):
+                part = device[start : start + chunk]
+                choice = None if fuse is None else fuse[start : start + chunk]
+                fused = self.fused(part, choice)
+                memory = beside.submit(
+                    peak_memory, self.tasks, self.order, part, fused, len(self.cluster)
+                )
+                seconds[start : start + chunk] = self._makespan(part, fused, chunk)
+                peak[start : start + chunk] = memory.result()
         return self._judge(seconds, peak)
 
     def fused(

@@ -20,6 +20,15 @@ from graphopt.policy.placement.blocks import BlockGraph, block_graph
 SHIPPED: Final = "placement_policy.npz"
 BLOCKS: Final = 96
 
+_GREEDY: Final = 0.05
+"""Temperature of the first proposal."""
+
+SCORED_TASKS: Final = 1_000_000
+"""Tasks of all proposals that one call scores: large graphs get fewer proposals, within `SAMPLES`."""
+
+SAMPLES: Final = (8, 64)
+"""Fewest and most proposals per call."""
+
 
 @dataclass(frozen=True, eq=False)
 class PlacementPolicy:
@@ -27,26 +36,27 @@ class PlacementPolicy:
 
     Attributes:
         params: weights, see `network.init`.
-        samples: proposals scored per call.
+        samples: proposals scored per call; None: by the size of the graph, see `SCORED_TASKS`.
     """
 
     params: network.Params
-    samples: int = 64
+    samples: int | None = None
 
     def propose(
         self, graph: BlockGraph, count: int, *, seed: int = 0, temperature: float = 1.0
     ) -> NDArray[np.int32]:
         """int32 [count, K]: sampled devices per block; the first is nearly greedy."""
-        keys = jax.random.split(jax.random.key(seed), count)
-        arrays = network.arrays(graph)
-        drawn = np.array(network.sample(self.params, arrays, keys, jnp.float32(temperature)))
-        drawn[0] = np.asarray(network.sample(self.params, arrays, keys[:1], jnp.float32(0.05)))[0]
-        return drawn.astype(np.int32)
+        shape = (count, *graph.share.shape)
+        noise = np.random.default_rng(seed).gumbel(size=shape).astype(np.float32)
+        heat = np.full(count, temperature, np.float32)
+        heat[0] = _GREEDY
+        return np.asarray(network.sample(self.params, network.arrays(graph), noise, heat), np.int32)
 
     def __call__(self, problem: Problem) -> Placement | None:
         """int16 [G]: the best proposal by the simulator."""
         graph = block_graph(problem, BLOCKS)
-        placements = graph.placement(problem, self.propose(graph, self.samples))
+        count = self.samples or _samples(len(problem.simulator.tasks))
+        placements = graph.placement(problem, self.propose(graph, count))
         seconds = problem.simulator.score(placements).seconds
         if np.isnan(seconds).all():
             return None
@@ -58,6 +68,13 @@ class PlacementPolicy:
         leaves = jax.tree_util.tree_flatten_with_path(self.params)[0]
         rows: dict[str, Any] = {jax.tree_util.keystr(k): np.asarray(v) for k, v in leaves}
         np.savez_compressed(path, **rows)
+
+
+def _samples(tasks: int) -> int:
+    """A power of two, to compile seldom."""
+    fewest, most = SAMPLES
+    fitting = 1 << max(0, (SCORED_TASKS // max(1, tasks)).bit_length() - 1)
+    return min(max(fitting, fewest), most)
 
 
 def load_policy(path: Path | None = None) -> PlacementPolicy:

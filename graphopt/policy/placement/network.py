@@ -64,19 +64,18 @@ def embed(params: Params, graph: dict[str, Any]) -> Any:
 
 
 @jax.jit
-def sample(params: Params, graph: dict[str, Any], keys: Any, temperature: Any) -> Any:
-    """Draws placements: keys [B] -> devices i32 [B, K]."""
+def sample(params: Params, graph: dict[str, Any], noise: Any, temperature: Any) -> Any:
+    """Draws placements: Gumbel noise f32 [B, K, D], temperature f32 [B] -> devices i32 [B, K]."""
 
-    def choose(scores: Any, key: Any, _: Any) -> Any:
-        noise = jax.random.gumbel(key, scores.shape)
-        return jnp.argmax(scores / temperature + noise)
+    def choose(scores: Any, noise: Any, _: Any) -> Any:
+        return jnp.argmax(scores + noise)
 
-    def one(key: Any) -> Any:
-        count = graph["share"].shape[0]
-        each = jax.random.split(key, count)
-        return _decode(params, graph, choose, each, jnp.zeros(count, jnp.int32))[0]
+    def one(noise: Any) -> Any:
+        nothing = jnp.zeros(noise.shape[0], jnp.int32)
+        return _decode(params, graph, choose, noise, nothing)[0]
 
-    return jax.vmap(one)(keys)
+    # Scores over temperature plus noise has its largest value where scores plus so much noise has it.
+    return jax.vmap(one)(noise * temperature[:, None, None])
 
 
 @jax.jit
@@ -87,8 +86,7 @@ def log_probabilities(params: Params, graph: dict[str, Any], devices: Any) -> tu
         return given
 
     def one(placed: Any) -> Any:
-        keys = jnp.zeros(placed.shape, jnp.uint32)
-        log = _decode(params, graph, follow, keys, placed)[1]
+        log = _decode(params, graph, follow, jnp.zeros(placed.shape), placed)[1]
         picked = jnp.take_along_axis(log, placed[:, None], axis=1)[:, 0]
         return picked, -(jnp.exp(log) * log).sum(axis=1)
 
@@ -96,7 +94,7 @@ def log_probabilities(params: Params, graph: dict[str, Any], devices: Any) -> tu
     return both
 
 
-def _decode(params: Params, graph: dict[str, Any], choose: Any, keys: Any, given: Any) -> Any:
+def _decode(params: Params, graph: dict[str, Any], choose: Any, noise: Any, given: Any) -> Any:
     """Decides block after block; returns devices i32 [K] and log-probabilities f32 [K, D]."""
     hidden = embed(params, graph)
     blocks, devices = graph["share"].shape
@@ -111,7 +109,7 @@ def _decode(params: Params, graph: dict[str, Any], choose: Any, keys: Any, given
     step = partial(_step, params, choose, mean_load)
     rows = {
         "share": graph["share"], "memory": graph["memory"], "profile": graph["profile"],
-        "traffic": graph["traffic"], "hidden": hidden, "key": keys, "given": given,
+        "traffic": graph["traffic"], "hidden": hidden, "noise": noise, "given": given,
         "index": jnp.arange(blocks),
     }  # fmt: skip
     return jax.lax.scan(step, state, rows)[1]
@@ -141,7 +139,7 @@ def _step(params: Params, choose: Any, mean_load: Any, state: Any, row: dict[str
     inner = jnp.tanh(joined @ params["state"] + params["bias"])
     scores = features @ params["linear"] + (inner @ params["score"])[:, 0]
     scores = jnp.where(memory + row["memory"] > 1.0, scores - 20.0, scores)
-    device = choose(scores, row["key"], row["given"])
+    device = choose(scores, row["noise"], row["given"])
     here = (jnp.arange(devices) == device).astype(jnp.float32)
     state = (
         load + here * row["share"],
