@@ -290,8 +290,36 @@ class Train:
         return train_policy(self.flags)
 
 
+@dataclass(frozen=True)
+class Fill:
+    """Measure decisions of many programs into the store, good and bad ones: what training learns from."""
+
+    workloads: tuple[str, ...] = ("train", "validation")
+    """Program sets: train, validation, demo, fuzz, generated or pkg.module:WORKLOADS; not held-out."""
+    graphs: tuple[str, ...] = ()
+    """Names of programs; all if none is given."""
+    budget_s: float = 1500.0
+    """Seconds in all; the same command again goes on where it was."""
+    store: Path | None = None
+    """Store of the measurements; the user's store by default."""
+    seed: int = 0
+    """Seed of random decisions."""
+    max_nodes: int = 2000
+    """Larger graphs are left out."""
+
+    def run(self) -> int:
+        """Exit status 0, or 130 if interrupted."""
+        from graphopt.learn.fill_command import FillPlan, fill_session
+
+        return fill_session(
+            FillPlan(
+                self.workloads, self.graphs, self.budget_s, self.store, self.seed, self.max_nodes
+            )
+        )
+
+
 Commands = Union[  # noqa: UP007 - tyro reads the union at run time
-    Demo, Run, Train, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
+    Demo, Run, Fill, Train, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
 ]
 
 

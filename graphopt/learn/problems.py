@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from graphopt.corpus import Program, load_corpus
+from graphopt.corpus import Entry, Program, load_corpus
 from graphopt.errors import ConfigError, GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.analytic import AnalyticScorer
@@ -147,8 +147,12 @@ def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
 
 
 def _corpus(split: str) -> Iterator[Problem]:
+    yield from from_entries(load_corpus(split=split))
+
+
+def from_entries(entries: Iterable[Entry]) -> Iterator[Problem]:
     """Programs of the corpus; those that cannot be captured are left out."""
-    for entry in load_corpus(split=split):
+    for entry in entries:
         try:
             modules = entry.modules
         except GraphOptError:
