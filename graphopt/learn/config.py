@@ -103,7 +103,8 @@ class StageConfig:
     name: str = "bank"
     """For logs."""
     scorer: str = "bank"
-    """Who says what decisions cost: analytic, bank or measured."""
+    """Who says what decisions cost: analytic, bank, measured; or recorded: nothing is drawn, vectors that the
+    store knows are learned from."""
     steps: int = 200
     """Optimizer steps (groups of epochs)."""
     learning_rate: float = 3e-4
@@ -150,6 +151,8 @@ class TrainConfig:
     """Steps between saved states."""
     store: str = ""
     """File of the kernel bank; empty: the user's store."""
+    pessimism: float = 0.0
+    """Standard deviations added to predicted kernel times (bank only), so that doubt is not rewarded."""
     confirm: bool = True
     """Measure the kernels of decisions that beat the best known ones, in place (bank only)."""
     budget_s: float = 0.0

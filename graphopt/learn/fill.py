@@ -37,8 +37,9 @@ WORTH_TRUST: Final = 1.02
 """Ratio from which a candidate is measured again."""
 
 _FIRST: Final = (
-    "heuristic", "native everywhere", "keep shared values", "native loops all", "walls opened all",
-    "native in loops", "join everything", "unit loop@1", "native loops outermost",
+    "heuristic", "native everywhere", "keep shared values", "heuristic small runs",
+    "heuristic without small runs", "heuristic native loops", "heuristic without native loops",
+    "native loops all", "walls opened all", "join everything", "native in loops", "unit loop@1",
 )  # fmt: skip
 """Starting points that tell most, in order; the others follow in their own order, the slowest last."""
 

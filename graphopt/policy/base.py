@@ -93,4 +93,4 @@ def _from_checkpoint(path: Path) -> NamedPolicy:
 
     checkpoint = load(path)
     name = f"checkpoint {path.name}"
-    return NamedPolicy(name, f"learned-{checkpoint.digest}", checkpoint.policy(), built_in=True)
+    return NamedPolicy(name, f"learned-{checkpoint.digest}", checkpoint.decider(), built_in=True)
