@@ -151,6 +151,8 @@ class Tune:
     """Store of winners; the user's store by default."""
     json: bool = False
     """Print the result as JSON."""
+    policy: str = "shipped"
+    """Policy whose proposals are among the starting points; empty for none."""
     replay: bool = False
     """Apply the stored winner and measure it again."""
     export: Path | None = None
@@ -169,7 +171,13 @@ class Tune:
                 return 2
             return 0
         result = run_tune(
-            self.workload, self.budget_s, self.seed, self.store, self.json, self.replay
+            self.workload,
+            self.budget_s,
+            self.seed,
+            self.store,
+            self.json,
+            self.replay,
+            self.policy,
         )
         return 0 if result.verified else 1
 
@@ -186,6 +194,12 @@ class Evaluate:
     """Policy of the zero-shot column; empty for none; ``stored`` for the winners of the store."""
     budget_s: float = 60.0
     """Seconds of tuning per program; 0 for none."""
+    zero_shot: bool = False
+    """No tuning: the policy beside the heuristic, measured in turn; the same as --budget-s 0 --rival heuristic."""
+    rival: str = ""
+    """Another policy that is measured in the same process, for comparison; empty for none."""
+    limit_s: float = 300.0
+    """Longest time of one program beyond its budget."""
     seed: int = 0
     """Seed of the tuner."""
     store: Path | None = None
@@ -203,10 +217,12 @@ class Evaluate:
                 self.workloads,
                 self.graphs,
                 self.policy,
-                self.budget_s,
+                0.0 if self.zero_shot else self.budget_s,
                 self.seed,
                 self.store,
                 self.out,
+                self.rival or ("heuristic" if self.zero_shot else ""),
+                self.limit_s,
             )
         )
         return 0 if all(row["status"] == "ok" for row in report["workloads"]) else 1

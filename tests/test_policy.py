@@ -41,7 +41,7 @@ def native_loops(graph: Graph, decisions: Decisions) -> set[int]:
 
 
 def test_names_and_aliases():
-    assert policies.names() == ["heuristic", "no-recompute", "xla-default"]
+    assert policies.names() == ["heuristic", "no-recompute", "shipped", "xla-default"]
     for name in policies.names():
         found = policies.resolve(name)
         assert found.built_in

@@ -44,7 +44,7 @@ METRICS: Final[dict[str, str]] = {
     "validation/guarded": "the same of what users get: heuristic, default or another candidate, by the gate",
     "validation/guarded_worst": "smallest speed-up among them",
     "validation/heuristic": "geometric mean speed-up of the heuristic on the same graphs",
-    "validation/worth": "mean log speed-up behind the gate, slow-downs weighing three times: picks the policy",
+    "validation/worth": "mean log speed-up behind the gate, slow-downs weighing thrice: picks the policy",
     "validation/p5": "5th percentile of the speed-up of the likeliest decisions",
     "validation/p25": "25th percentile",
     "validation/p50": "median",

@@ -17,6 +17,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.machine import Machine
 from graphopt.policy.candidates import candidates
 from graphopt.policy.features import extract
+from graphopt.policy.heuristic import heuristic
 from graphopt.policy.inference import Encoded, NumpyPolicy
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
 
@@ -44,8 +45,8 @@ class Gate:
         index, standing = -1, 0.0
         if base and not low[0] < self.drop:  # a NaN keeps the heuristic
             index, standing = 0, low[0]
-        others = range(1 if base else 0, len(low))
-        best = max(others, key=lambda i: low[i] if math.isfinite(low[i]) else -math.inf, default=-1)
+        others = [i for i in range(1 if base else 0, len(low)) if math.isfinite(low[i])]
+        best = max(others, key=lambda i: low[i], default=-1)
         if best >= 0 and low[best] > max(standing, 0.0) + self.switch:
             return best
         return index
@@ -66,6 +67,11 @@ class Judged:
     decisions: Decisions
     gain: float
     low_gain: float
+
+    @property
+    def speedup(self) -> float:
+        """Expected speed-up; 0 where the network could not say."""
+        return math.exp(min(self.gain, 20.0)) if math.isfinite(self.gain) else 0.0
 
 
 def judge(network: NumpyPolicy, graph: Graph, encoded: Encoded) -> list[Judged]:
@@ -108,6 +114,14 @@ class GuardedPolicy:
         """The chosen candidate with its expected gain, or None for XLA's default."""
         if len(graph) == 0:
             return None
+        try:
+            return self._choose(graph)
+        except Exception as error:  # a checkpoint may be bad; the heuristic needs no network
+            found = heuristic(graph)
+            name = f"heuristic, because the network failed: {type(error).__name__}"
+            return None if found is None else Judged(name, found, math.nan, math.nan)
+
+    def _choose(self, graph: Graph) -> Judged | None:
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine))
         found = judge(self.learned.network, graph, encoded)
