@@ -195,7 +195,7 @@ class Evaluate:
     budget_s: float = 60.0
     """Seconds of tuning per program; 0 for none."""
     zero_shot: bool = False
-    """No tuning: the policy beside the heuristic, measured in turn; the same as --budget-s 0 --rival heuristic."""
+    """No tuning; the policy beside the heuristic: --budget-s 0 --rival heuristic."""
     rival: str = ""
     """Another policy that is measured in the same process, for comparison; empty for none."""
     limit_s: float = 300.0

@@ -105,10 +105,8 @@ def _policy_columns(
 
 def _rival_columns(subject: Subject, rival: str, row: dict[str, Any]) -> dict[str, Any]:
     """The same for another policy; not measured again where the first one has chosen its decisions."""
-    if row.get("policy_chosen") == rival:
-        found = row
-    else:
-        found = _policy_columns(subject, resolve(rival), None)
+    same = row.get("policy_chosen") == rival
+    found = row if same else _policy_columns(subject, resolve(rival), None)
     return {
         "speedup_rival": found["speedup_policy"],
         **{f"rival_{k}": found[f"policy_{k}"] for k in ("low", "high", "changed")},

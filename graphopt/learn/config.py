@@ -28,6 +28,8 @@ class CorpusConfig:
     """corpus (its train and validation splits), builtin (demo and fuzz programs) or pkg.module:WORKLOADS."""
     names: tuple[str, ...] = ()
     """Names of training programs; all if none is given."""
+    validation_names: tuple[str, ...] = ()
+    """Names of validation programs; all if none is given."""
     max_nodes: int = 2000
     """Larger graphs are left out."""
     limit: int = 0

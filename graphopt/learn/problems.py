@@ -111,7 +111,8 @@ def load_problems(config: CorpusConfig, split: str, bench: Bench | None = None) 
     limit = config.limit if split == "train" else config.validation_limit
     found = []
     for problem in _source(config, split):
-        named = not config.names or split != "train" or problem.name in config.names
+        names = config.names if split == "train" else config.validation_names
+        named = not names or problem.name in names
         size = len(problem.graph)
         if named and MIN_NODES <= size <= config.max_nodes and _has_choice(problem.graph):
             problem.bench = bench
@@ -133,7 +134,10 @@ def _has_choice(graph: Graph) -> bool:
 
 def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
     if config.source == "corpus":
-        yield from _corpus(split)
+        names = config.names if split == "train" else config.validation_names
+        yield from from_entries(
+            load_corpus(split=split, names={n.partition(":")[0] for n in names})
+        )
         return
     if config.source == "builtin":
         yield from from_programs(_builtin(split))
@@ -144,10 +148,6 @@ def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
     yield from from_programs(
         p for i, p in enumerate(programs) if (i % 4 == 3) == (split != "train")
     )
-
-
-def _corpus(split: str) -> Iterator[Problem]:
-    yield from from_entries(load_corpus(split=split))
 
 
 def from_entries(entries: Iterable[Entry]) -> Iterator[Problem]:

@@ -75,7 +75,7 @@ def tune(
         static_argnums: positions of static arguments of a function that is not jitted.
         name: of the program, for reports.
         listener: told of progress.
-        policy: a checkpoint, or name of a policy, whose proposals are among the starting points; None for none.
+        policy: name or checkpoint of a policy whose proposals are among the starting points; None for none.
 
     Raises:
         PolicyError: there is no such policy, or it does not fit.
