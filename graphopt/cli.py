@@ -334,8 +334,25 @@ class Fill:
         )
 
 
+@dataclass(frozen=True)
+class Ship:
+    """Make a trained policy the one that install() loads, and write its model card."""
+
+    run_dir: Annotated[Path, tyro.conf.Positional]
+    """Directory of the training run."""
+    report: Path | None = None
+    """Folder of graphopt evaluate --zero-shot on the held-out programs."""
+
+    def run(self) -> int:
+        """Always exit status 0."""
+        from graphopt.evaluate.ship import ship
+
+        print(f"model card: {ship(self.run_dir, self.report)}")
+        return 0
+
+
 Commands = Union[  # noqa: UP007 - tyro reads the union at run time
-    Demo, Run, Fill, Train, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
+    Demo, Run, Fill, Train, Ship, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
 ]
 
 

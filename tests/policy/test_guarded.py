@@ -1,9 +1,12 @@
 """The gate between the heuristic, XLA's default and what the network prefers; the shipped policy."""
 
+import json
+
 import numpy as np
 import pytest
 
 from graphopt.errors import PolicyError
+from graphopt.evaluate.ship import ship
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.gate import CLOSED, Trial, choose_gate, gate_metrics
 from graphopt.machine import probe
@@ -113,3 +116,30 @@ def test_the_shipped_policy_is_loaded_and_a_bad_one_stands_aside(tmp_path, monke
     assert found.decide is heuristic and "weights" in found.note
     with pytest.raises(PolicyError):
         base.resolve(tmp_path / "cpu")
+
+
+def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
+    run, place = tmp_path / "run", tmp_path / "package" / "cpu"
+    spec = PolicySpec(SMALL, 0.1, steps=7, gate=Gate(0.2, -0.3), metrics={"validation/worth": 0.25})
+    save(run / "policy", spec, parameters(SMALL))
+    row = {
+        "name": "p", "family": "f", "status": "ok", "speedup_policy": 2.0, "policy_low": 1.9,
+        "policy_high": 2.1, "speedup_rival": 0.5, "rival_low": 0.4, "rival_high": 0.6,
+        "policy_chosen": "network", "policy_expected": 1.5,
+    }  # fmt: skip
+    report = {
+        "machine": {"name": "M", "cores": 2},
+        "versions": {"jaxlib": "0"},
+        "date": "2000-01-01",
+        "settings": {"workloads": "held-out", "policy": "x", "rival": "heuristic"},
+        "workloads": [row, {**row, "name": "q", "status": "failed: x"}],
+    }
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.json").write_text(json.dumps(report))
+    card = ship(run, tmp_path / "report", place).read_text()
+    assert load(place).digest == load(run / "policy").digest
+    assert load(place).digest in card and "0.25" in card
+    assert "2.00x" in card and "not measured: q" in card and "below 0.95x: none" in card
+    assert "Not measured." in ship(run, None, place).read_text()
+    with pytest.raises(PolicyError):
+        ship(run, tmp_path / "nowhere", place)
