@@ -33,7 +33,7 @@ def ship(run: Path, report: Path | None, destination: Path = SHIPPED) -> Path:
         The card.
 
     Raises:
-        PolicyError: the run has no usable policy, or the report is of another one.
+        PolicyError: the run has no usable policy, or the report cannot be read.
     """
     checkpoint = load(run / POLICY)
     text = card(checkpoint, _settings(run), _report(report))
@@ -107,9 +107,9 @@ Measured whole-module times; [metrics](../docs/metrics.md) explains the columns.
 |---|---|
 {metrics}
 
-## Held-out programs
+## Evaluation
 
-{_held_out(report)}
+{_evaluation(report)}
 ## Where it is weak
 
 Predicted gains of single programs are rough. A graph unlike the training families is judged by
@@ -126,11 +126,11 @@ def _gate(checkpoint: Checkpoint) -> str:
     )
 
 
-def _held_out(report: dict[str, Any] | None) -> str:
+def _evaluation(report: dict[str, Any] | None) -> str:
     if report is None:
         return "Not measured.\n"
     machine = report["machine"]
     return (
         f"{machine['name']}, {machine['cores']} cores; jaxlib {report['versions']['jaxlib']}; "
-        f"{report['date']}. Program set: {report['settings']['workloads']}.\n\n{compare_markdown(report)}\n"
+        f"{report['date']}. Programs: {report['settings']['workloads']}.\n\n{compare_markdown(report)}\n"
     )

@@ -15,11 +15,8 @@ from graphopt.hlo import DecisionBatch
 from graphopt.learn.advantages import rewards
 from graphopt.learn.evaluation import FAILED_LOG_SPEEDUP
 from graphopt.learn.problems import Problem
-from graphopt.policy.guarded import Gate, has_base, judge
+from graphopt.policy.guarded import NEVER, Gate, has_base, judge
 from graphopt.policy.inference import NumpyPolicy
-
-NEVER: Final = 20.0
-"""Log speed-up that nothing promises."""
 
 SWITCHES: Final = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, NEVER)
 DROPS: Final = (-NEVER, -0.6, -0.3, -0.15, -0.05, 0.0, 0.03)

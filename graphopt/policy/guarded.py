@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from graphopt.policy.features import extract
 from graphopt.policy.heuristic import heuristic
 from graphopt.policy.inference import Encoded, NumpyPolicy
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
+
+NEVER: Final = 20.0
+"""Log speed-up that nothing promises."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,16 @@ class Judged:
         return math.exp(min(self.gain, 20.0)) if math.isfinite(self.gain) else 0.0
 
 
+def judge_heuristic(network: NumpyPolicy, graph: Graph, encoded: Encoded) -> list[Judged]:
+    """The heuristic's decisions alone, if it changes anything, with what the network expects of them."""
+    found = heuristic(graph)
+    if found is None:
+        return []
+    with np.errstate(all="ignore"):
+        gain, low = network.gain(encoded, found).tolist()
+    return [Judged("heuristic", found, gain, low)]
+
+
 def judge(network: NumpyPolicy, graph: Graph, encoded: Encoded) -> list[Judged]:
     """All candidates with what the network expects of them; the heuristic's first if there is one."""
     with np.errstate(all="ignore"):  # a broken checkpoint must not warn in a user's program
@@ -124,7 +138,8 @@ class GuardedPolicy:
     def _choose(self, graph: Graph) -> Judged | None:
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine))
-        found = judge(self.learned.network, graph, encoded)
+        never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
+        found = (judge_heuristic if never else judge)(self.learned.network, graph, encoded)
         index = self.gate.choose(has_base(found), [j.low_gain for j in found])
         return None if index < 0 else found[index]
 
