@@ -71,6 +71,8 @@ def try_candidates(
                 gains = rewards(seconds, scorer.default_s, _LIMIT, FAILED_LOG_SPEEDUP)
             except GraphOptError:
                 continue
+            if np.isnan(seconds).all():  # the module, not the candidates, cannot be measured
+                continue
         trials.append(Trial(problem.name, has_base(found), low, np.asarray(gains)))
     return tuple(trials)
 
