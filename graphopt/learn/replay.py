@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +22,6 @@ from graphopt.policy.batching import pad, pad_rows
 from graphopt.policy.candidates import candidates
 from graphopt.store import decode_decisions
 from graphopt.store.winners import outcomes
-
-MIN_VECTORS: Final = 2
-"""A graph with fewer measured vectors teaches nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +48,7 @@ class Records:
 
 
 def load_records(problem: Problem) -> Records | None:
-    """What the store knows about a problem's vectors; None if too little."""
+    """What the store knows about a problem's vectors; None if nothing."""
     if problem.bench is None or not problem.bench.store.exists():
         return None
     usual: list[tuple[Decisions, float]] = []
@@ -68,7 +64,7 @@ def load_records(problem: Problem) -> Records | None:
         place = usual if any(vector.same_as(m) for m in made) else other
         place.append((vector, math.log(ratio) if ratio else math.nan))
     rows = [*usual, *other]
-    if len(rows) < MIN_VECTORS:
+    if not rows:
         return None
     return Records(tuple(v for v, _ in rows), np.array([gain for _, gain in rows]), len(usual))
 
