@@ -151,6 +151,8 @@ class Tune:
     """Store of winners; the user's store by default."""
     json: bool = False
     """Print the result as JSON."""
+    policy: str = "shipped"
+    """Policy whose proposals are among the starting points; empty for none."""
     replay: bool = False
     """Apply the stored winner and measure it again."""
     export: Path | None = None
@@ -169,7 +171,13 @@ class Tune:
                 return 2
             return 0
         result = run_tune(
-            self.workload, self.budget_s, self.seed, self.store, self.json, self.replay
+            self.workload,
+            self.budget_s,
+            self.seed,
+            self.store,
+            self.json,
+            self.replay,
+            self.policy,
         )
         return 0 if result.verified else 1
 
@@ -186,6 +194,12 @@ class Evaluate:
     """Policy of the zero-shot column; empty for none; ``stored`` for the winners of the store."""
     budget_s: float = 60.0
     """Seconds of tuning per program; 0 for none."""
+    zero_shot: bool = False
+    """No tuning; the policy beside the heuristic: --budget-s 0 --rival heuristic."""
+    rival: str = ""
+    """Another policy that is measured in the same process, for comparison; empty for none."""
+    limit_s: float = 300.0
+    """Longest time of one program beyond its budget."""
     seed: int = 0
     """Seed of the tuner."""
     store: Path | None = None
@@ -203,10 +217,12 @@ class Evaluate:
                 self.workloads,
                 self.graphs,
                 self.policy,
-                self.budget_s,
+                0.0 if self.zero_shot else self.budget_s,
                 self.seed,
                 self.store,
                 self.out,
+                self.rival or ("heuristic" if self.zero_shot else ""),
+                self.limit_s,
             )
         )
         return 0 if all(row["status"] == "ok" for row in report["workloads"]) else 1
@@ -290,8 +306,53 @@ class Train:
         return train_policy(self.flags)
 
 
+@dataclass(frozen=True)
+class Fill:
+    """Measure decisions of many programs into the store, good and bad ones: what training learns from."""
+
+    workloads: tuple[str, ...] = ("train", "validation")
+    """Program sets: train, validation, demo, fuzz, generated or pkg.module:WORKLOADS; not held-out."""
+    graphs: tuple[str, ...] = ()
+    """Names of programs; all if none is given."""
+    budget_s: float = 1500.0
+    """Seconds in all; the same command again goes on where it was."""
+    store: Path | None = None
+    """Store of the measurements; the user's store by default."""
+    seed: int = 0
+    """Seed of random decisions."""
+    max_nodes: int = 2000
+    """Larger graphs are left out."""
+
+    def run(self) -> int:
+        """Exit status 0, or 130 if interrupted."""
+        from graphopt.learn.fill_command import FillPlan, fill_session
+
+        return fill_session(
+            FillPlan(
+                self.workloads, self.graphs, self.budget_s, self.store, self.seed, self.max_nodes
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Ship:
+    """Make a trained policy the one that install() loads, and write its model card."""
+
+    run_dir: Annotated[Path, tyro.conf.Positional]
+    """Directory of the training run."""
+    report: Path | None = None
+    """Folder of graphopt evaluate --zero-shot on the held-out programs."""
+
+    def run(self) -> int:
+        """Always exit status 0."""
+        from graphopt.evaluate.ship import ship
+
+        print(f"model card: {ship(self.run_dir, self.report)}")
+        return 0
+
+
 Commands = Union[  # noqa: UP007 - tyro reads the union at run time
-    Demo, Run, Train, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
+    Demo, Run, Fill, Train, Ship, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
 ]
 
 

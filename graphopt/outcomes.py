@@ -31,12 +31,13 @@ class ModuleRecord:
     Attributes:
         name: module name, ``jit_<function>``.
         outcome: what became of it.
-        reason: rule name or short explanation; empty for rewritten modules.
+        reason: rule name or short explanation; for rewritten modules who proposed the decisions, or empty.
         seconds: time spent on it in the hook.
         nodes: graph nodes; 0 if no graph was built.
         clusters_before: clusters that XLA made.
         clusters_after: those of the rewritten module.
         regions: native regions of the rewritten module.
+        expected: speed-up that the policy expected; 0 where it says nothing.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModuleRecord:
     clusters_before: int = 0
     clusters_after: int = 0
     regions: int = 0
+    expected: float = 0.0
 
     def __str__(self) -> str:
         """One line for logs and reports."""
@@ -54,6 +56,8 @@ class ModuleRecord:
             what = (
                 f"{self.clusters_before} -> {self.clusters_after} clusters, {self.regions} regions"
             )
+            what += f", expected {self.expected:.2f}x" if self.expected else ""
+            what += f" by {self.reason}" if self.expected and self.reason else ""
         else:
             what = self.reason
         return (

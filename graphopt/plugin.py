@@ -120,6 +120,8 @@ def install(
         if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
             _note("GRAPHOPT_DISABLE is set: nothing is optimized")
             return
+        if found.note:
+            _note(found.note)
         if jax_private.backends_initialized():
             _note(
                 "functions compiled before install() keep their code; "
@@ -285,6 +287,12 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
             return record, None
         return _rewritten(graph, adopted.decisions, record)
     check_supported(module, installed.max_instructions)
+    if installed.policy.choose is not None:
+        chosen = installed.policy.choose(graph)
+        if chosen is None:
+            return _changed(record, reason="no gain expected"), None
+        record = _changed(record, reason=chosen.name, expected=chosen.speedup)
+        return _rewritten(graph, chosen.decisions, record)
     decisions = _decide(graph, installed)
     if isinstance(decisions, str):
         return _changed(record, outcome=Outcome.FELL_BACK, reason=decisions), None

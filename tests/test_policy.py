@@ -41,7 +41,7 @@ def native_loops(graph: Graph, decisions: Decisions) -> set[int]:
 
 
 def test_names_and_aliases():
-    assert policies.names() == ["heuristic", "no-recompute", "xla-default"]
+    assert policies.names() == ["heuristic", "no-recompute", "shipped", "xla-default"]
     for name in policies.names():
         found = policies.resolve(name)
         assert found.built_in
@@ -73,7 +73,7 @@ def test_objects_that_can_be_called_are_policies():
 
 @pytest.mark.parametrize("name", ["", "Heuristic", "heuristic ", "nonsense"])
 def test_unknown_names_list_the_known_ones(name):
-    with pytest.raises(PolicyError, match="heuristic, no-recompute, xla-default"):
+    with pytest.raises(PolicyError, match="heuristic, no-recompute, shipped, xla-default"):
         policies.resolve(name)
 
 

@@ -45,6 +45,8 @@ class Plan:
         store: path of the tuner's store; a fresh one inside `out` by default, so that earlier tuning
             does not count.
         out: folder of the results.
+        rival: another policy for comparison; empty for none.
+        limit_s: time that a program gets beyond its budget; imports, compiles, the last measurements.
     """
 
     workloads: str
@@ -54,6 +56,8 @@ class Plan:
     seed: int
     store: Path | None
     out: Path
+    rival: str = ""
+    limit_s: float = START_S
 
     def __post_init__(self) -> None:
         """Checks the budget.
@@ -72,6 +76,7 @@ class Plan:
             "workloads": self.workloads,
             "name": name,
             "policy": self.policy,
+            "rival": self.rival,
             "budget_s": self.budget_s,
             "seed": self.seed,
             "store": str(self.store or self.out / "store.sqlite"),
@@ -114,13 +119,13 @@ def _evaluate_one(
 ) -> dict[str, Any]:
     try:
         with Child(["-m", "graphopt.evaluate.evaluation_worker"], f"worker for {name}") as child:
-            line = child.ask(json.dumps(plan.request(name)), START_S)
+            line = child.ask(json.dumps(plan.request(name)), plan.limit_s)
             while True:
                 answer = _parse(child, line)
                 if "row" in answer:
                     return dict(answer["row"])
                 tell(f"{name}: {answer['progress']}", None)
-                line = child.greeting(START_S + plan.budget_s)
+                line = child.greeting(plan.limit_s + plan.budget_s)
     except ChildFailure as failure:
         last = failure.detail.strip().splitlines()[-1:] or [""]
         return {"name": name, "status": f"{failure.kind}: {failure.what} {last[0]}".strip()}
@@ -140,6 +145,7 @@ def _settings(plan: Plan) -> dict[str, Any]:
     return {
         "workloads": plan.workloads,
         "policy": plan.policy,
+        **({"rival": plan.rival} if plan.rival else {}),
         "budget_s": plan.budget_s,
         "seed": plan.seed,
     }
@@ -181,6 +187,7 @@ def make_report(plan: Plan, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "workloads": list(rows),
         "geomean_policy": _geomean(good, "speedup_policy"),
         "geomean_tuned": _geomean(good, "speedup_tuned"),
+        **({"geomean_rival": _geomean(good, "speedup_rival")} if plan.rival else {}),
     }
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from graphopt.evaluate.comparison import compare_markdown
 from graphopt.evaluate.evaluation import Plan, run_evaluation
 
 COLUMNS: Final = (
@@ -46,7 +47,12 @@ def evaluate_and_show(plan: Plan, console: Console | None = None) -> dict[str, A
         report = run_evaluation(plan, tell)
     console.print(make_table(report))
     console.print(summary(report))
-    (plan.out / "report.md").write_text(make_markdown(report))
+    text = make_markdown(report)
+    if plan.rival:
+        compared = compare_markdown(report)
+        (plan.out / "compare.md").write_text(compared)
+        console.print(compared, markup=False, highlight=False)
+    (plan.out / "report.md").write_text(text)
     plot_speedups(report, plan.out / "speedups.png")
     plot_progress(report, plan.out / "progress.png")
     return report
@@ -106,10 +112,13 @@ def make_markdown(report: dict[str, Any]) -> str:
 def summary(report: dict[str, Any]) -> str:
     """Geometric means in one line."""
     parts = []
-    for column in ("policy", "tuned"):
-        mean = report[f"geomean_{column}"]
+    for column in ("policy", "rival", "tuned"):
+        mean = report.get(f"geomean_{column}")
         if mean is not None:
-            values = [r[f"speedup_{column}"] for r in report["workloads"] if r["status"] == "ok"]
+            good = [r for r in report["workloads"] if r["status"] == "ok"]
+            values = [
+                r[f"speedup_{column}"] for r in good if r.get(f"speedup_{column}") is not None
+            ]
             parts.append(f"{column}: geometric mean {mean:.2f}x, smallest {min(values):.2f}x")
     failed = [row["name"] for row in report["workloads"] if row["status"] != "ok"]
     parts.append(f"failed: {', '.join(failed)}" if failed else "all results equal to rounding")

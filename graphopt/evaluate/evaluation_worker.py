@@ -39,6 +39,9 @@ def evaluate(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, 
         if request["policy"]:
             tell("policy")
             row.update(_policy_columns(subject, *_policy(request)))
+        if request.get("rival"):
+            tell("rival policy")
+            row.update(_rival_columns(subject, request["rival"], row))
         if request["budget_s"]:
             row.update(_tuned_columns(fn, args, name, request, tell))
     except GraphOptError as error:
@@ -68,11 +71,16 @@ def _policy_columns(
 ) -> dict[str, Any]:
     """Times what a process with `graphopt.install(policy)` would run against XLA's default."""
     changed = False
+    proposed: list[str] = []
+    expected: list[float] = []
 
     def transform(data: bytes) -> bytes | None:
         nonlocal changed
-        _, answer = optimize_module(data, policy, winners=winners)
-        changed = changed or answer is not None
+        record, answer = optimize_module(data, policy, winners=winners)
+        if answer is not None:
+            changed = True
+            proposed.append(record.reason or policy.name)
+            expected.append(record.expected)
         return answer
 
     subject_compile = subject.compile(transform)
@@ -86,10 +94,22 @@ def _policy_columns(
         "policy_low": times.low if changed else 1.0,
         "policy_high": times.high if changed else 1.0,
         "policy_changed": changed,
+        "policy_chosen": ", ".join(dict.fromkeys(proposed)),
+        "policy_expected": max(expected, default=None),
         "policy_compile_s": subject_compile.compile_s,
         "default_compile_s": subject.default.compile_s,
         "max_rel_err": outcome.relative,
         **({} if outcome.equal else {"status": "wrong result of the policy"}),
+    }
+
+
+def _rival_columns(subject: Subject, rival: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The same for another policy; not measured again where the first one has chosen its decisions."""
+    same = row.get("policy_chosen") == rival
+    found = row if same else _policy_columns(subject, resolve(rival), None)
+    return {
+        "speedup_rival": found["speedup_policy"],
+        **{f"rival_{k}": found[f"policy_{k}"] for k in ("low", "high", "changed")},
     }
 
 

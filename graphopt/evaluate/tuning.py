@@ -10,11 +10,18 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from graphopt.corpus.workloads import build_program, find_program
 from graphopt.learn.tune import Event, TuneResult, replay, tune
+from graphopt.policy.base import DEFAULT
 from graphopt.store import Store, export_winners, import_winners
 
 
 def run_tune(
-    workload: str, budget_s: float, seed: int, store: Path | None, as_json: bool, again: bool
+    workload: str,
+    budget_s: float,
+    seed: int,
+    store: Path | None,
+    as_json: bool,
+    again: bool,
+    policy: str = DEFAULT,
 ) -> TuneResult:
     """Tunes or replays ``pkg.module:builder`` (or a built-in program) and prints the result.
 
@@ -29,7 +36,7 @@ def run_tune(
     if again:
         result = replay(fn, *args, budget_s=min(budget_s, 20.0), store=place, name=name)
     else:
-        result = _with_progress(console, budget_s, name, fn, args, place, seed)
+        result = _with_progress(console, budget_s, name, fn, args, place, seed, policy)
     if as_json:
         print(json.dumps(result.to_json()))
     else:
@@ -45,6 +52,7 @@ def _with_progress(
     args: tuple[object, ...],
     store: Store,
     seed: int,
+    policy: str,
 ) -> TuneResult:
     columns = (SpinnerColumn(), BarColumn(20), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True) as progress:
@@ -67,6 +75,7 @@ def _with_progress(
             seed=seed,
             name=name,
             listener=listener,
+            policy=policy or None,
         )
 
 

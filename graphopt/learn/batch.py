@@ -44,13 +44,21 @@ class Batch(NamedTuple):
     value: Any
 
 
-def make_batch(rollout: Rollout, label: Elite, config: TrainConfig) -> Batch:
-    """A rollout and a label as one batch of B = samples + 1 vectors."""
+def make_batch(rollout: Rollout, label: Elite, config: TrainConfig, trusted: bool = True) -> Batch:
+    """A rollout and a label as one batch of B = samples + 1 vectors.
+
+    Args:
+        rollout: drawn vectors.
+        label: what is imitated.
+        config: settings.
+        trusted: the gain head learns from the rollout's rewards; False where they are predictions and
+            measured ones are at hand.
+    """
     features = rollout.problem.features
     graph = pad(features, config.model.segment)
     size = len(graph.nodes["real"])
     weights = imitation_weights(features, label.decisions, config.imitation.deviation_weight)
-    batch = Batch(graph, {}, {}, {}, {}, *_scalars(rollout, label, config))
+    batch = Batch(graph, {}, {}, {}, {}, *_scalars(rollout, label, config, trusted))
     zero = np.zeros((1, len(features)), np.float32)
     for field in features.fields:
         name = field.name
@@ -68,7 +76,7 @@ def make_batch(rollout: Rollout, label: Elite, config: TrainConfig) -> Batch:
 
 
 def _scalars(
-    rollout: Rollout, label: Elite, config: TrainConfig
+    rollout: Rollout, label: Elite, config: TrainConfig, trusted: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], np.float32]:
     """Advantages, log speed-ups, which of them are known, and the value target."""
     gained = np.append(rollout.rewards, label.log_speedup)
@@ -81,7 +89,7 @@ def _scalars(
     return (
         np.append(advantages(rollout.rewards, rollout.value, config.ppo), 0.0).astype(np.float32),
         np.clip(gained, -limit, limit).astype(np.float32),
-        (differs & np.append(~rollout.failed, True)).astype(np.float32),
+        (differs & np.append(~rollout.failed & trusted, True)).astype(np.float32),
         np.float32(rollout.rewards[1:].mean()),
     )
 

@@ -20,6 +20,7 @@ from graphopt.measure.runner import Runner
 from graphopt.store import Store
 from graphopt.store.encoding import decisions_digest, encode_decisions
 from graphopt.store.kernels import all_kernels
+from graphopt.store.winners import outcomes
 
 if TYPE_CHECKING:
     from graphopt.learn.problems import Problem
@@ -34,10 +35,14 @@ class Bench:
         store: the kernel bank; grows while training.
         look_s: seconds of timing per decision vector of the ``measured`` scorer.
         workers: worker processes kept alive, one per module.
+        pessimism: of bank scorers towards kernels that were never measured; see `KernelPricer`.
     """
 
-    def __init__(self, store: Store, look_s: float = 0.12, workers: int = 2) -> None:
+    def __init__(
+        self, store: Store, look_s: float = 0.12, workers: int = 2, pessimism: float = 0.0
+    ) -> None:
         """Opens nothing yet."""
+        self.pessimism = pessimism
         self.store = store
         self.look_s = look_s
         self.workers = workers
@@ -73,7 +78,7 @@ class Bench:
 
     def bank(self, problem: Problem) -> BankScorer:
         """A scorer by the kernel bank."""
-        return BankScorer(problem.graph, self.store, self.model)
+        return BankScorer(problem.graph, self.store, self.model, self.pessimism)
 
     def measured(self, problem: Problem) -> MeasuredScorer:
         """A scorer that compiles and times whole modules."""
@@ -117,6 +122,8 @@ def program_inputs(problem: Problem) -> Sequence[NDArray[np.generic]] | None:
 class MeasuredScorer:
     """Compiles and times whole modules against XLA's default, each decision vector once.
 
+    What the store knows from earlier runs is not measured again.
+
     Attributes:
         name: ``measured``.
         graph: the graph whose vectors it scores.
@@ -133,6 +140,10 @@ class MeasuredScorer:
         self._problem = problem
         self._default = decisions_digest(encode_decisions(problem.graph, problem.graph.default))
         self._ratios: dict[str, tuple[float, str | None]] = {self._default: (1.0, None)}
+        if bench.store.exists():
+            for text, ratio in outcomes(bench.store, problem.graph.fingerprint):
+                known = (ratio, None) if ratio else (float("nan"), "failed when it was measured")
+                self._ratios.setdefault(decisions_digest(text), known)
 
     @property
     def default_s(self) -> float:

@@ -28,6 +28,8 @@ class CorpusConfig:
     """corpus (its train and validation splits), builtin (demo and fuzz programs) or pkg.module:WORKLOADS."""
     names: tuple[str, ...] = ()
     """Names of training programs; all if none is given."""
+    validation_names: tuple[str, ...] = ()
+    """Names of validation programs; all if none is given."""
     max_nodes: int = 2000
     """Larger graphs are left out."""
     limit: int = 0
@@ -103,7 +105,8 @@ class StageConfig:
     name: str = "bank"
     """For logs."""
     scorer: str = "bank"
-    """Who says what decisions cost: analytic, bank or measured."""
+    """Who says what decisions cost: analytic, bank, measured; or recorded: nothing is drawn, vectors that the
+    store knows are learned from."""
     steps: int = 200
     """Optimizer steps (groups of epochs)."""
     learning_rate: float = 3e-4
@@ -150,6 +153,8 @@ class TrainConfig:
     """Steps between saved states."""
     store: str = ""
     """File of the kernel bank; empty: the user's store."""
+    pessimism: float = 0.0
+    """Standard deviations added to predicted kernel times (bank only), so that doubt is not rewarded."""
     confirm: bool = True
     """Measure the kernels of decisions that beat the best known ones, in place (bank only)."""
     budget_s: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from graphopt.learn.search import Budget
 from graphopt.learn.search import improve as search
 from graphopt.store import decode_decisions
 from graphopt.store.winners import get_winner
+
+RECORDED: Final = "recorded"
+"""Judge of decisions whose whole-module times the store knows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +66,11 @@ def make_label(problem: Problem, kind: str, evaluations: int, seed: int, rounds:
 
 
 def judged_by(known: Elite | None, problem: Problem, kind: str) -> Elite:
-    """Known decisions with their gain by another scorer; XLA's own if they do not gain there."""
-    if known is not None and known.judge == kind:
+    """Known decisions with their gain by another scorer; XLA's own if they do not gain there.
+
+    What whole modules have shown stands: no prediction overrules it.
+    """
+    if known is not None and known.judge in (kind, RECORDED):
         return known
     default = default_elite(problem.graph, kind)
     if known is None or known.origin == "default":

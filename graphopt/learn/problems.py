@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from graphopt.corpus import Program, load_corpus
+from graphopt.corpus import Entry, Program, load_corpus
 from graphopt.errors import ConfigError, GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.analytic import AnalyticScorer
@@ -111,7 +111,8 @@ def load_problems(config: CorpusConfig, split: str, bench: Bench | None = None) 
     limit = config.limit if split == "train" else config.validation_limit
     found = []
     for problem in _source(config, split):
-        named = not config.names or split != "train" or problem.name in config.names
+        names = config.names if split == "train" else config.validation_names
+        named = not names or problem.name in names
         size = len(problem.graph)
         if named and MIN_NODES <= size <= config.max_nodes and _has_choice(problem.graph):
             problem.bench = bench
@@ -133,7 +134,10 @@ def _has_choice(graph: Graph) -> bool:
 
 def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
     if config.source == "corpus":
-        yield from _corpus(split)
+        names = config.names if split == "train" else config.validation_names
+        yield from from_entries(
+            load_corpus(split=split, names={n.partition(":")[0] for n in names})
+        )
         return
     if config.source == "builtin":
         yield from from_programs(_builtin(split))
@@ -146,9 +150,9 @@ def _source(config: CorpusConfig, split: str) -> Iterator[Problem]:
     )
 
 
-def _corpus(split: str) -> Iterator[Problem]:
+def from_entries(entries: Iterable[Entry]) -> Iterator[Problem]:
     """Programs of the corpus; those that cannot be captured are left out."""
-    for entry in load_corpus(split=split):
+    for entry in entries:
         try:
             modules = entry.modules
         except GraphOptError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,3 +82,24 @@ def score_once(scorer: Scorer, batch: DecisionBatch) -> tuple[NDArray[np.float64
     first = [place.index(k) for k in range(len(rows))]
     scores = scorer.score(DecisionBatch({k: v[first] for k, v in batch.fields.items()}))
     return scores.seconds[place], scores.measured
+
+
+def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Means over the rollouts of one step."""
+    drawn = changed = 0
+    for rollout in rollouts:
+        for field in rollout.problem.features.fields:
+            free = rollout.samples.drawn[field.name]
+            drawn += int(free.sum())
+            changed += int((free & (rollout.samples.actions[field.name] != field.default)).sum())
+    return {
+        "rollout/reward": float(np.mean([r.rewards[1:].mean() for r in rollouts])),
+        "rollout/best": float(np.mean([r.rewards.max() for r in rollouts])),
+        "rollout/greedy": float(np.mean([r.rewards[0] for r in rollouts])),
+        "rollout/failed": float(np.mean([r.failed.mean() for r in rollouts])),
+        "rollout/changes": changed / max(drawn, 1),
+        "rollout/measured": float(sum(r.measured for r in rollouts)),
+        "rollout/value_error": float(
+            np.mean([abs(r.value - r.rewards[1:].mean()) for r in rollouts])
+        ),
+    }

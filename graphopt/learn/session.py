@@ -45,7 +45,7 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
     (out / CONFIG_NAME).write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
     interrupted = False
     store = Store(config.store or None)
-    with progress(console) as report, Bench(store) as bench:
+    with progress(console) as report, Bench(store, pessimism=config.pessimism) as bench:
         report("corpus", 0, 2, {})
         problems = load_problems(config.corpus, "train", bench)
         report("corpus", 1, 2, {})

@@ -39,7 +39,7 @@ class TrainState:
         step: steps done in all.
         seconds: seconds spent.
         elites: best decisions known, by problem name, for the scorer of the stage in progress.
-        best: validation/gated of the best policy so far.
+        best: validation/worth of the best policy so far.
     """
 
     learner: Learner
@@ -49,7 +49,7 @@ class TrainState:
     step: int = 0
     seconds: float = 0.0
     elites: dict[str, Elite] = field(default_factory=dict)
-    best: float = 0.0
+    best: float = -1e9
 
     @contextmanager
     def whole_step(self) -> Iterator[None]:

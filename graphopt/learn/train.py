@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from graphopt.errors import ConfigError
+from graphopt.errors import ConfigError, MeasureError
 from graphopt.learn.batch import make_batch
 from graphopt.learn.config import StageConfig, TrainConfig
 from graphopt.learn.elites import (
+    RECORDED,
     Elite,
     default_elite,
     improve,
@@ -21,14 +24,17 @@ from graphopt.learn.elites import (
     make_label,
     stored_winner,
 )
-from graphopt.learn.evaluation import Evaluation, choose_margin, evaluate
+from graphopt.learn.evaluation import choose_margin, evaluate
+from graphopt.learn.gate import choose_gate, gate_metrics, try_candidates
 from graphopt.learn.metrics import Recorder
 from graphopt.learn.problems import Problem
-from graphopt.learn.rollout import Rollout, collect
+from graphopt.learn.replay import Records, load_records, replay_batch
+from graphopt.learn.rollout import Rollout, collect, rollout_metrics
 from graphopt.learn.state import TrainState, save_state
 from graphopt.learn.update import learning_rate, objective_weights, update_epoch
 from graphopt.policy.checkpoint import PolicySpec, save
 from graphopt.policy.convert import flatten
+from graphopt.policy.guarded import Gate
 from graphopt.policy.inference import NumpyPolicy
 
 POLICY: Final = "policy"
@@ -56,6 +62,13 @@ class Run:
     validation: Sequence[Problem]
     out: Path
     report: Report
+    _records: dict[str, Records | None] = field(default_factory=dict)
+
+    def records(self, problem: Problem) -> Records | None:
+        """Measured vectors of a training graph, read once; None where there are too few."""
+        if problem.name not in self._records:
+            self._records[problem.name] = load_records(problem)
+        return self._records[problem.name]
 
     def __post_init__(self) -> None:
         """Checks that there is something to learn from and to judge by, and that nothing is both.
@@ -108,7 +121,7 @@ def run_stage(run: Run, state: TrainState, recorder: Recorder, ends: float) -> N
         with state.whole_step():
             make_labels(run, state, stage)
             if not run.config.validation_scorer:
-                state.best = 0.0  # results by another scorer do not compare
+                state.best = -1e9  # results by another scorer do not compare
         state.seconds += time.perf_counter() - begin
     while not skipped and state.stage_step < stage.steps and state.seconds < ends:
         begin = time.perf_counter()
@@ -138,6 +151,12 @@ def make_labels(run: Run, state: TrainState, stage: StageConfig) -> None:
     Graphs for which an earlier stage with the same scorer has searched are left out.
     """
     imitation = run.config.imitation
+    if stage.scorer == RECORDED:
+        for problem in run.problems:
+            records = run.records(problem)
+            if records is not None:
+                state.elites[problem.name] = records.elite(problem)
+        return
     if not imitation.enabled or not stage.search:
         return
     for index, problem in enumerate(run.problems):
@@ -156,35 +175,123 @@ def make_labels(run: Run, state: TrainState, stage: StageConfig) -> None:
 def train_step(run: Run, state: TrainState, stage: StageConfig) -> Metrics:
     """Samples, scores and learns once; changes `state`."""
     config = run.config
+    if stage.scorer == RECORDED:
+        return replay_step(run, state, stage)
     limit = largest_graph(run.problems, stage, state.stage_step)
     chosen = choose_problems(run.problems, limit, config.rollout.graphs, state.rng)
     network = NumpyPolicy(config.model, flatten(state.learner.parameters))
     begin = time.perf_counter()
-    rollouts = [collect(network, p, stage.scorer, state.rng, config.rollout) for p in chosen]
+    rollouts = collect_all(network, chosen, stage, state, config)
+    if not rollouts:
+        return {}
+    chosen = [rollout.problem for rollout in rollouts]
     metrics = rollout_metrics(rollouts)
     metrics["rollout/seconds"] = time.perf_counter() - begin
     for problem in chosen:
         known_best = state.elites.get(problem.name)
         state.elites[problem.name] = judged_by(known_best, problem, stage.scorer)
     before = dict(state.elites)
-    improved = [r.problem for r in rollouts if remember(state.elites, r, stage.scorer)]
+    improved = [
+        r.problem
+        for r in rollouts
+        if not outranked(state.elites, r.problem, stage.scorer)
+        and remember(state.elites, r, stage.scorer)
+    ]
     if config.confirm:
         improved = [p for p in improved if correct(state.elites, before, p, stage.scorer)]
     metrics["elite/improved"] = len(improved)
     known = [e.log_speedup for e in state.elites.values() if e.judge == stage.scorer]
-    metrics["elite/log_speedup"] = float(np.mean(known))
+    metrics["elite/log_speedup"] = float(np.mean(known)) if known else 0.0
     metrics["train/largest_graph"] = limit
-    return metrics | learn(config, state, stage, rollouts)
+    recorded = [p for p in chosen if run.records(p) is not None]
+    metrics |= learn(config, state, stage, rollouts, recorded)
+    if recorded and stage.scorer == "bank":  # keeps the gain head on what was measured
+        replay(run, state, stage, recorded)
+    return metrics
+
+
+def collect_all(
+    network: NumpyPolicy,
+    problems: Sequence[Problem],
+    stage: StageConfig,
+    state: TrainState,
+    config: TrainConfig,
+) -> list[Rollout]:
+    """Rollouts of those problems that can be scored."""
+    rollouts = []
+    for problem in problems:
+        with contextlib.suppress(MeasureError):
+            rollouts.append(collect(network, problem, stage.scorer, state.rng, config.rollout))
+    return rollouts
+
+
+def outranked(elites: dict[str, Elite], problem: Problem, kind: str) -> bool:
+    """True where the best known decisions were measured whole and a prediction cannot replace them."""
+    known = elites.get(problem.name)
+    return known is not None and known.judge == RECORDED and kind != "measured"
+
+
+def replay_step(run: Run, state: TrainState, stage: StageConfig) -> Metrics:
+    """Learns once from recorded vectors of some graphs.
+
+    Raises:
+        ConfigError: the store knows no vectors of any training graph.
+    """
+    usable = [problem for problem in run.problems if run.records(problem) is not None]
+    if not usable:
+        raise ConfigError(
+            what="the store holds no measured decisions of the training graphs",
+            where=f"stage {stage.name}",
+            fix="Run graphopt fill with the same store first.",
+        )
+    limit = largest_graph(usable, stage, state.stage_step)
+    chosen = choose_problems(usable, limit, run.config.rollout.graphs, state.rng)
+    known = [e.log_speedup for e in state.elites.values() if e.judge == RECORDED]
+    return {
+        "train/largest_graph": limit,
+        "elite/log_speedup": float(np.mean(known)) if known else 0.0,
+        **replay(run, state, stage, chosen),
+    }
+
+
+def replay(run: Run, state: TrainState, stage: StageConfig, problems: Sequence[Problem]) -> Metrics:
+    """One optimizer step on recorded vectors: imitation of the best, gains of all."""
+    config = run.config
+    batches = [
+        replay_batch(problem, records, state.rng, config)
+        for problem in problems
+        if (records := run.records(problem)) is not None
+    ]
+    weights = objective_weights(stage, config.ppo, config.imitation.enabled)
+    weights = weights._replace(policy=np.float32(0.0), entropy=np.float32(0.0))
+    rate = learning_rate(stage, state.stage_step)
+    state.learner, metrics, _ = update_epoch(
+        state.learner, batches, weights, rate, config.max_grad_norm, float("inf")
+    )
+    return metrics | {"train/learning_rate": rate, "train/epochs": 1}
 
 
 def learn(
-    config: TrainConfig, state: TrainState, stage: StageConfig, rollouts: Sequence[Rollout]
+    config: TrainConfig,
+    state: TrainState,
+    stage: StageConfig,
+    rollouts: Sequence[Rollout],
+    recorded: Sequence[Problem] = (),
 ) -> Metrics:
-    """Passes over the rollouts until the limit or the divergence guard ends them."""
+    """Passes over the rollouts until the limit or the divergence guard ends them.
+
+    For graphs in `recorded` the gain head learns from measurements only, not from a bank's predictions.
+    """
+    untrusted = {problem.name for problem in recorded} if stage.scorer == "bank" else set()
     weights = objective_weights(stage, config.ppo, config.imitation.enabled)
     rate = learning_rate(stage, state.stage_step)
     batches = [
-        make_batch(rollout, worth_imitating(state.elites, rollout.problem, config), config)
+        make_batch(
+            rollout,
+            worth_imitating(state.elites, rollout.problem, config),
+            config,
+            rollout.problem.name not in untrusted,
+        )
         for rollout in rollouts
     ]
     metrics: Metrics = {}
@@ -255,29 +362,8 @@ def correct(
     if gain is None:
         return True
     old = before.get(problem.name, default_elite(problem.graph))
-    elites[problem.name] = replace(found, log_speedup=gain) if gain > old.log_speedup else old
+    elites[problem.name] = changed(found, log_speedup=gain) if gain > old.log_speedup else old
     return gain > old.log_speedup
-
-
-def rollout_metrics(rollouts: Sequence[Rollout]) -> Metrics:
-    """Means over the rollouts of one step."""
-    drawn = changed = 0
-    for rollout in rollouts:
-        for field in rollout.problem.features.fields:
-            free = rollout.samples.drawn[field.name]
-            drawn += int(free.sum())
-            changed += int((free & (rollout.samples.actions[field.name] != field.default)).sum())
-    return {
-        "rollout/reward": float(np.mean([r.rewards[1:].mean() for r in rollouts])),
-        "rollout/best": float(np.mean([r.rewards.max() for r in rollouts])),
-        "rollout/greedy": float(np.mean([r.rewards[0] for r in rollouts])),
-        "rollout/failed": float(np.mean([r.failed.mean() for r in rollouts])),
-        "rollout/changes": changed / max(drawn, 1),
-        "rollout/measured": float(sum(r.measured for r in rollouts)),
-        "rollout/value_error": float(
-            np.mean([abs(r.value - r.rewards[1:].mean()) for r in rollouts])
-        ),
-    }
 
 
 def validate(run: Run, state: TrainState) -> Metrics:
@@ -286,21 +372,28 @@ def validate(run: Run, state: TrainState) -> Metrics:
     network = NumpyPolicy(run.config.model, parameters)
     last = run.config.stages[min(state.stage, len(run.config.stages) - 1)]
     kind = run.config.validation_scorer or last.scorer
+    kind = "measured" if kind == RECORDED else kind
     result = evaluate(network, run.validation, kind)
     margin = choose_margin(result)
-    metrics = result.metrics(margin)
-    if metrics["validation/gated"] >= state.best or not (run.out / POLICY).exists():
-        state.best = metrics["validation/gated"]
-        save(run.out / POLICY, policy_spec(run, state, margin, result), parameters)
+    trials = try_candidates(network, run.validation, kind)
+    gate = choose_gate(trials)
+    metrics = result.metrics(margin) | gate_metrics(trials, gate)
+    if metrics["validation/worth"] >= state.best or not (run.out / POLICY).exists():
+        state.best = metrics["validation/worth"]
+        spec = policy_spec(run, state, margin, metrics, gate)
+        save(run.out / POLICY, spec, parameters)
     return metrics
 
 
-def policy_spec(run: Run, state: TrainState, margin: float, result: Evaluation) -> PolicySpec:
+def policy_spec(
+    run: Run, state: TrainState, margin: float, metrics: Metrics, gate: Gate
+) -> PolicySpec:
     """What the policy's checkpoint says about itself."""
     return PolicySpec(
         model=run.config.model,
         min_gain=margin,
         steps=state.step,
         trained_on=tuple(sorted({p.graph.fingerprint for p in run.problems})),
-        metrics=result.metrics(margin),
+        metrics={name: float(value) for name, value in metrics.items()},
+        gate=gate,
     )

@@ -57,7 +57,11 @@ class BankScorer:
     deterministic = True
 
     def __init__(
-        self, graph: Graph, store: Store | None = None, model: KernelModel | None = None
+        self,
+        graph: Graph,
+        store: Store | None = None,
+        model: KernelModel | None = None,
+        pessimism: float = 0.0,
     ) -> None:
         """Prepares names and prices; nothing is compiled.
 
@@ -65,6 +69,7 @@ class BankScorer:
             graph: whose vectors are scored.
             store: the bank; None predicts everything.
             model: of unmeasured kernels; trained from the store by default.
+            pessimism: see `KernelPricer`.
         """
         self.graph = graph
         self.store = store
@@ -72,7 +77,7 @@ class BankScorer:
             usable = store is not None and store.exists()
             model = KernelModel(all_kernels(store) if usable and store is not None else [])
         self.namer = Namer(graph)
-        self.pricer = KernelPricer(graph, store, model)
+        self.pricer = KernelPricer(graph, store, model, pessimism)
         self.table = HashTable()
         self.regions = HashTable(64)
         self.executions = np.minimum(graph.executions, 1e9)
@@ -140,7 +145,8 @@ class BankScorer:
         found = self._replaced.get(key)
         if found is None:
             after = apply_restructures(self.graph, decisions.restructure)
-            found = (after, BankScorer(after.graph, self.store, self.pricer.model))
+            scorer = BankScorer(after.graph, self.store, self.pricer.model, self.pricer.pessimism)
+            found = (after, scorer)
             while len(self._replaced) >= KEPT_REPLACEMENTS:
                 self._replaced.popitem(last=False)
             self._replaced[key] = found

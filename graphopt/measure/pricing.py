@@ -11,13 +11,17 @@ from numpy.typing import NDArray
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.clusters import Cluster, ClusterFormer
 from graphopt.hlo.joins import reads_at_own_index
-from graphopt.measure.features import KernelReader
+from graphopt.measure.features import FEATURES, KernelReader
 from graphopt.measure.kernel_model import KernelModel
 from graphopt.measure.profile import DISPATCH_NS
 from graphopt.store import Store
 from graphopt.store.kernels import get_kernels
 
 Floats = NDArray[np.float64]
+
+_NAMES: Final = tuple(name for name, _ in FEATURES)
+DOT: Final = _NAMES.index("dot")
+RUNTIME: Final = _NAMES.index("runtime")
 
 MIN_MARGINAL: Final = 0.1
 """A further output costs at least this part of its own kernel."""
@@ -41,11 +45,22 @@ class _Part:
 class KernelPricer:
     """Times of kernels of one graph: from the bank where it knows them, else predicted."""
 
-    def __init__(self, graph: Graph, store: Store | None, model: KernelModel) -> None:
-        """Reads per-node data once."""
+    def __init__(
+        self, graph: Graph, store: Store | None, model: KernelModel, pessimism: float = 0.0
+    ) -> None:
+        """Reads per-node data once.
+
+        Args:
+            graph: whose kernels are priced.
+            store: the bank; None predicts everything.
+            model: of unmeasured kernels.
+            pessimism: standard deviations (of the logarithm) added to predicted times. Above 0, a matrix
+                product in native code costs at least what it costs as a call, unless its region was measured.
+        """
         self.graph = graph
         self.store = store
         self.model = model
+        self.pessimism = pessimism
         self.reader = KernelReader(graph)
         self.known = 0
         self.predicted = 0
@@ -132,7 +147,7 @@ class KernelPricer:
         known = np.zeros(len(parts), np.bool_)
         native = np.array([p.native for p in parts], np.bool_)
         if native.any():
-            out[native] = self.model.item.predict(np.stack([p.features for p in parts if p.native]))
+            out[native] = self._native_times(np.stack([p.features for p in parts if p.native]))
             known |= native
         keys = sorted({p.key for p in parts if not p.native})
         bank = get_kernels(self.store, keys) if self.store is not None and keys else {}
@@ -145,10 +160,23 @@ class KernelPricer:
             else:
                 missing.append(i)
         if missing:
-            out[missing] = self.model.predict(np.stack([parts[i].features for i in missing]))[0]
+            ns, deviation = self.model.predict(np.stack([parts[i].features for i in missing]))
+            out[missing] = ns * np.exp(self.pessimism * deviation)
         self.known += len(parts) - len(missing)
         self.predicted += len(missing)
         return out, known
+
+    def _native_times(self, features: Floats) -> Floats:
+        """float64 [K]; items of native regions, of which no single one can be measured."""
+        out = self.model.item.predict(features)
+        products = features[:, DOT] > 0
+        if self.pessimism and products.any():
+            called = features[products]
+            called[:, 0], called[:, RUNTIME] = 0.0, 1.0
+            ns, deviation = self.model.predict(called)
+            called_ns = ns * np.exp(self.pessimism * deviation) + DISPATCH_NS
+            out[products] = np.maximum(out[products], called_ns)
+        return out
 
 
 def _merge(one: Cluster, two: Cluster) -> Cluster:

@@ -7,11 +7,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from graphopt.errors import PolicyError
+from graphopt.errors import GraphOptError, PolicyError
 from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import heuristic
+
+if TYPE_CHECKING:
+    from graphopt.policy.guarded import Judged
 
 Policy = Callable[[Graph], Decisions | None]
 """Decides for one graph; None means: no gain expected, leave the module to XLA."""
@@ -26,12 +29,16 @@ class NamedPolicy:
         key: part of compilation cache keys; equal keys promise equal decisions.
         decide: the policy itself.
         built_in: it is ours: bounded in time and free of jax calls, so it runs without a guard.
+        note: what a report should say of it, such as why it stands in for another; or empty.
+        choose: decides like `decide` and says who proposed it and what gain is expected; None if it cannot.
     """
 
     name: str
     key: str
     decide: Policy
     built_in: bool
+    note: str = ""
+    choose: Callable[[Graph], Judged | None] | None = None
 
 
 def xla_default(graph: Graph) -> Decisions:
@@ -42,13 +49,13 @@ def xla_default(graph: Graph) -> Decisions:
 _BUILT_IN: Final[dict[str, Policy]] = {"heuristic": heuristic, "xla-default": xla_default}
 _ALIASES: Final = {"no-recompute": "heuristic"}
 
-DEFAULT: Final = "heuristic"
-"""Policy of a plain ``install()``."""
+DEFAULT: Final = "shipped"
+"""Policy of a plain ``install()``: the checkpoint that graphopt ships, else the heuristic."""
 
 
 def names() -> list[str]:
     """Names that `resolve` takes, aliases included."""
-    return sorted([*_BUILT_IN, *_ALIASES])
+    return sorted([*_BUILT_IN, *_ALIASES, DEFAULT])
 
 
 def resolve(policy: str | os.PathLike[str] | Policy) -> NamedPolicy:
@@ -59,6 +66,8 @@ def resolve(policy: str | os.PathLike[str] | Policy) -> NamedPolicy:
     """
     if isinstance(policy, os.PathLike) or _is_checkpoint(policy):
         return _from_checkpoint(Path(policy))  # type: ignore[arg-type]
+    if policy == DEFAULT:
+        return _shipped()
     if isinstance(policy, str):
         name = _ALIASES.get(policy, policy)
         if name not in _BUILT_IN:
@@ -84,7 +93,27 @@ def _is_checkpoint(policy: object) -> bool:
     """True for a string that names no policy but a directory (or something written like a path)."""
     if not isinstance(policy, str) or not policy or policy in _BUILT_IN or policy in _ALIASES:
         return False
+    if policy == DEFAULT:
+        return False
     return os.sep in policy or Path(policy).is_dir()
+
+
+SHIPPED: Final = Path(__file__).parent.parent / "checkpoints" / "cpu"
+"""Directory of the checkpoint that graphopt ships."""
+
+
+def _shipped() -> NamedPolicy:
+    """The shipped checkpoint; the heuristic, with a note, where it is missing or does not fit."""
+    try:
+        if not SHIPPED.is_dir():
+            return NamedPolicy("heuristic", "heuristic", heuristic, built_in=True)
+        return _from_checkpoint(SHIPPED)
+    except Exception as error:  # whatever is wrong with it, the user's program must go on
+        reason = (
+            error.what if isinstance(error, GraphOptError) else f"{type(error).__name__}: {error}"
+        )
+        note = f"the shipped policy cannot be used ({reason}); the heuristic decides"
+        return NamedPolicy("heuristic", "heuristic", heuristic, built_in=True, note=note)
 
 
 def _from_checkpoint(path: Path) -> NamedPolicy:
@@ -93,4 +122,11 @@ def _from_checkpoint(path: Path) -> NamedPolicy:
 
     checkpoint = load(path)
     name = f"checkpoint {path.name}"
-    return NamedPolicy(name, f"learned-{checkpoint.digest}", checkpoint.policy(), built_in=True)
+    decider = checkpoint.decider()
+    return NamedPolicy(
+        name,
+        f"learned-{checkpoint.digest}",
+        decider,
+        built_in=True,
+        choose=getattr(decider, "choose", None),
+    )

@@ -26,6 +26,7 @@ from graphopt.errors import GraphOptError, PolicyError
 from graphopt.machine import machine_key
 from graphopt.policy import features
 from graphopt.policy.directory import write_directory
+from graphopt.policy.guarded import Gate, GuardedPolicy
 from graphopt.policy.inference import NumpyPolicy
 from graphopt.policy.learned import LearnedPolicy
 from graphopt.policy.model import ModelConfig, parameter_shapes
@@ -56,6 +57,7 @@ class PolicySpec:
         jaxlib: (oldest, first too new).
         metrics: validation metrics at the end of training.
         operations: rows of the operation embedding.
+        gate: when the heuristic's decisions give way to others; None: the network decides alone.
     """
 
     model: ModelConfig
@@ -66,6 +68,7 @@ class PolicySpec:
     jaxlib: tuple[str, str] = JAXLIB_RANGE
     metrics: Mapping[str, float] = field(default_factory=dict)
     operations: tuple[str, ...] = features.OP_NAMES
+    gate: Gate | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +90,11 @@ class Checkpoint:
     def policy(self) -> LearnedPolicy:
         """The policy, ready to decide."""
         return LearnedPolicy(NumpyPolicy(self.spec.model, self.parameters), self.spec.min_gain)
+
+    def decider(self) -> LearnedPolicy | GuardedPolicy:
+        """What decides for users: the policy behind its gate, where it has one."""
+        policy = self.policy()
+        return policy if self.spec.gate is None else GuardedPolicy(policy, self.spec.gate)
 
 
 def save(path: Path, spec: PolicySpec, parameters: Mapping[str, NDArray[np.float32]]) -> None:
@@ -167,6 +175,7 @@ def _to_json(spec: PolicySpec, weights: bytes) -> dict[str, Any]:
         "jaxlib": {"min": spec.jaxlib[0], "below": spec.jaxlib[1]},
         "model": asdict(spec.model),
         "min_gain": spec.min_gain,
+        **({} if spec.gate is None else {"gate": asdict(spec.gate)}),
         "machine": spec.machine,
         "steps": spec.steps,
         "metrics": dict(spec.metrics),
@@ -201,6 +210,7 @@ def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
             if isinstance(v, (int, float))
         },
         operations=tuple(entry.strings("features.operations")),
+        gate=_gate(entry),
     )
     if "unknown" not in spec.operations:
         raise _refused(path, "features.operations", "has no row for unknown operations")
@@ -212,6 +222,13 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "float": (int, float),
     "bool": bool,
 }
+
+
+def _gate(entry: _Entries) -> Gate | None:
+    if "gate" not in entry.data:
+        return None
+    number = (int, float)
+    return Gate(float(entry.get("gate.switch", number)), float(entry.get("gate.drop", number)))
 
 
 def _model(entry: _Entries) -> ModelConfig:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.hlo import Decisions
 from graphopt.policy.features import Features
 from graphopt.policy.model import ModelConfig
 from graphopt.policy.space import DECODED, FieldInput
@@ -184,6 +185,17 @@ class NumpyPolicy:
             deviates |= differs
             state = stage + message if self.config.joint else encoded.x
         return Decoded(actions, logits, relevant, self._gain(encoded, told, deviates))
+
+    def gain(self, encoded: Encoded, decisions: Decisions) -> Array:
+        """Expected log speed-up and its low quantile, float32 [2], of given decisions."""
+        told = np.zeros_like(encoded.x)
+        deviates = np.zeros(len(encoded.x), np.bool_)
+        for field in encoded.fields:
+            action = getattr(decisions, field.name).astype(np.int64)
+            differs = action != field.default
+            told = told + self._tell(encoded.edges, field, action, differs)
+            deviates |= differs
+        return self._gain(encoded, told, deviates)
 
     def _dense(self, name: str, x: Array) -> Array:
         out = x @ self.parameters[f"{name}.kernel"]

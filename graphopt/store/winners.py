@@ -197,6 +197,19 @@ def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
     return [(str(decisions), float(ratio)) for decisions, ratio in rows]
 
 
+def outcomes(store: Store, fingerprint: str) -> list[tuple[str, float | None]]:
+    """(decisions, ratio or None where it failed) of every candidate ever tried, quarantined ones too."""
+    environment = store.environment_id()
+    rows = store.rows(
+        "SELECT e.decisions, CASE WHEN q.digest IS NULL AND status='ok' THEN ratio END "
+        "FROM evaluations AS e LEFT JOIN quarantine AS q ON q.digest=e.digest "
+        "AND q.fingerprint=e.fingerprint AND q.environment=e.environment "
+        "WHERE e.fingerprint=? AND e.environment=? ORDER BY e.digest",
+        (fingerprint, environment),
+    )
+    return [(str(text), None if ratio is None else float(ratio)) for text, ratio in rows]
+
+
 def put_options(
     store: Store, program: str, options: dict[str, str], ratio: tuple[float, float, float]
 ) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from graphopt.errors import DecisionError, GraphOptError, MeasureError, WorkloadError
-from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.learn.tune.attribution import attribute
 from graphopt.learn.tune.confirm import Confirmation, confirm
 from graphopt.learn.tune.options import tune_options
@@ -23,6 +23,8 @@ from graphopt.learn.tune.search import Known, ModuleSearch
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Comparison
 from graphopt.measure.runner import Runner
+from graphopt.policy.base import DEFAULT, resolve
+from graphopt.policy.suggestions import suggestions
 from graphopt.store import Store, Winner, decode_decisions
 from graphopt.store.winners import KEPT, get_winner, put_quarantine, put_winner
 
@@ -55,6 +57,7 @@ def tune(
     static_argnums: Sequence[int] = (),
     name: str | None = None,
     listener: Listener = ignore,
+    policy: str | os.PathLike[str] | None = DEFAULT,
 ) -> TuneResult:
     """Searches for decisions that make a program faster, and stores the winner.
 
@@ -72,12 +75,15 @@ def tune(
         static_argnums: positions of static arguments of a function that is not jitted.
         name: of the program, for reports.
         listener: told of progress.
+        policy: name or checkpoint of a policy whose proposals are among the starting points; None for none.
 
     Raises:
+        PolicyError: there is no such policy, or it does not fit.
         WorkloadError: the function cannot be compiled with these arguments.
         ConfigError, StoreError: a setting or the store cannot be used.
     """
     store = Store.of(store)
+    suggest = partial(suggestions, None if policy is None else resolve(policy), seed=seed)
     begin = time.perf_counter()
     end = begin + budget_s
     subject = make_subject(fn, args, static_argnums=static_argnums, name=name)
@@ -93,7 +99,9 @@ def tune(
     for number, (data, inputs) in enumerate(subject.modules):
         left = search_end - time.perf_counter()
         share = left * sizes[number] / max(1, sum(sizes[number:]))
-        found, interrupted = _search_module(data, inputs, store, seed, share, evaluations, tell)
+        found, interrupted = _search_module(
+            data, inputs, store, seed, share, evaluations, tell, suggest
+        )
         results.append(found)
         if interrupted:
             end = time.perf_counter()
@@ -134,6 +142,7 @@ def _search_module(
     share_s: float,
     evaluations: int | None,
     tell: Callable[..., None],
+    suggest: Callable[[Graph], list[tuple[str, Decisions]]],
 ) -> tuple[list[ModuleResult], bool]:
     """The best few decisions of one module, best first, and whether the search was interrupted."""
     try:
@@ -146,7 +155,8 @@ def _search_module(
     stop = time.perf_counter() + (1.0 - ATTRIBUTION_SHARE) * share_s
     interrupted = False
     with Runner(data, inputs, store, timeout_s=max(20.0, share_s)) as runner:
-        search = ModuleSearch(runner, store, seed, BankRanker(runner, store))
+        ranker = BankRanker(runner, store)
+        search = ModuleSearch(runner, store, seed, ranker, suggest(graph))
         try:
             runner.start()
             for tried in search.steps():

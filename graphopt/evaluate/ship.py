@@ -1,0 +1,136 @@
+"""``graphopt ship``: a trained policy into the package, with a model card made of its own records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped, unused-ignore]
+
+from graphopt.errors import PolicyError
+from graphopt.evaluate.comparison import compare_markdown
+from graphopt.learn.config import CONFIG_NAME
+from graphopt.learn.train import POLICY
+from graphopt.policy.base import SHIPPED
+from graphopt.policy.checkpoint import SPEC, WEIGHTS, Checkpoint, load
+from graphopt.policy.directory import write_directory
+
+CARD = "README.md"
+
+
+def ship(run: Path, report: Path | None, destination: Path = SHIPPED) -> Path:
+    """Copies the policy of a training run to where `install()` finds it, and writes its card beside it.
+
+    Args:
+        run: directory of the run.
+        report: folder of ``graphopt evaluate --zero-shot`` on held-out programs; None: the card says that
+            none was made.
+        destination: directory of the shipped checkpoint.
+
+    Returns:
+        The card.
+
+    Raises:
+        PolicyError: the run has no usable policy, or the report cannot be read.
+    """
+    checkpoint = load(run / POLICY)
+    text = card(checkpoint, _settings(run), _report(report))
+
+    def fill(folder: Path) -> None:
+        for name in (SPEC, WEIGHTS):
+            shutil.copyfile(run / POLICY / name, folder / name)
+
+    write_directory(destination, fill)
+    path = destination.parent / CARD
+    path.write_text(text)
+    return path
+
+
+def _settings(run: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load((run / CONFIG_NAME).read_text())
+    except (OSError, yaml.YAMLError):
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _report(folder: Path | None) -> dict[str, Any] | None:
+    if folder is None:
+        return None
+    try:
+        found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    except (OSError, ValueError) as error:
+        raise PolicyError(
+            what=f"cannot be read: {type(error).__name__}",
+            where=str(folder / "report.json"),
+            fix="Run graphopt evaluate --workloads held-out --zero-shot with the policy first.",
+        ) from error
+    return found
+
+
+def card(checkpoint: Checkpoint, settings: dict[str, Any], report: dict[str, Any] | None) -> str:
+    """The model card as Markdown; every figure is read from the checkpoint or the report."""
+    spec = checkpoint.spec
+    stages = ", ".join(f"{s['name']} ({s['steps']} steps)" for s in settings.get("stages", []))
+    size = sum(value.size for value in checkpoint.parameters.values())
+    metrics = "\n".join(f"| `{k}` | {v:.4g} |" for k, v in sorted(spec.metrics.items()))
+    return f"""# The shipped policy
+
+Written by `graphopt ship`. `graphopt.install()` loads it; `graphopt.install("heuristic")` does without.
+
+| | |
+|---|---|
+| digest | `{checkpoint.digest}` |
+| parameters | {size:,} |
+| optimizer steps | {spec.steps} |
+| training graphs | {len(spec.trained_on)} (fingerprints in `cpu/spec.json`) |
+| stages | {stages or "unknown"} |
+| seed | {settings.get("seed", "unknown")} |
+| machine | `{spec.machine}` |
+| jaxlib | {spec.jaxlib[0]} to below {spec.jaxlib[1]} |
+| gate | {_gate(checkpoint)} |
+
+## How it decides
+
+Candidates are the hand-written heuristic's decisions, a few other hand-written ones and the network's own.
+The network predicts the gain of each. The heuristic stands unless the prediction differs by more than the
+gate's margins, which were chosen on measured times of the validation programs. Held-out programs were used
+for neither.
+
+## Validation
+
+Measured whole-module times; [metrics](../docs/metrics.md) explains the columns.
+
+| metric | value |
+|---|---|
+{metrics}
+
+## Evaluation
+
+{_evaluation(report)}
+## Where it is weak
+
+Predicted gains of single programs are rough. A graph unlike the training families is judged by
+extrapolation; then the gate mostly leaves it to the heuristic. Gains were learned on one machine.
+"""
+
+
+def _gate(checkpoint: Checkpoint) -> str:
+    gate = checkpoint.spec.gate
+    if gate is None:
+        return "none: the network decides alone"
+    return (
+        f"leaves the heuristic above {gate.switch:g}, drops it below {gate.drop:g} (log speed-up)"
+    )
+
+
+def _evaluation(report: dict[str, Any] | None) -> str:
+    if report is None:
+        return "Not measured.\n"
+    machine = report["machine"]
+    return (
+        f"{machine['name']}, {machine['cores']} cores; jaxlib {report['versions']['jaxlib']}; "
+        f"{report['date']}. Programs: {report['settings']['workloads']}.\n\n{compare_markdown(report)}\n"
+    )

@@ -1,0 +1,102 @@
+"""Choosing the gate of a policy on graphs that it was not trained on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import GraphOptError
+from graphopt.hlo import DecisionBatch
+from graphopt.learn.advantages import rewards
+from graphopt.learn.evaluation import FAILED_LOG_SPEEDUP
+from graphopt.learn.problems import Problem
+from graphopt.policy.guarded import NEVER, Gate, has_base, judge
+from graphopt.policy.inference import NumpyPolicy
+
+SWITCHES: Final = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, NEVER)
+DROPS: Final = (-NEVER, -0.6, -0.3, -0.15, -0.05, 0.0, 0.03)
+CLOSED: Final = Gate(NEVER, -NEVER)
+"""The heuristic alone."""
+
+LOSS_WEIGHT: Final = 3.0
+"""A slow-down weighs this much more than an equal speed-up."""
+
+CONVINCING: Final = 0.02
+"""Mean weighted log speed-up that opening the gate must bring, for the noise of the measurements."""
+
+_LIMIT: Final = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One graph with all candidates.
+
+    Attributes:
+        name: of the graph.
+        base: the first candidate is the heuristic's.
+        low: float64 [K]; low quantiles of the predicted log speed-ups.
+        log_speedup: float64 [K]; what they turned out to be.
+    """
+
+    name: str
+    base: bool
+    low: NDArray[np.float64]
+    log_speedup: NDArray[np.float64]
+
+    def outcome(self, gate: Gate) -> float:
+        """Log speed-up with a gate."""
+        index = gate.choose(self.base, self.low.tolist())
+        return 0.0 if index < 0 else float(self.log_speedup[index])
+
+
+def try_candidates(
+    network: NumpyPolicy, problems: Sequence[Problem], kind: str
+) -> tuple[Trial, ...]:
+    """Judges and scores every candidate of every graph; graphs that cannot be scored are left out."""
+    trials = []
+    for problem in problems:
+        found = judge(network, problem.graph, network.encode(problem.features))
+        low = np.array([j.low_gain for j in found], np.float64)
+        gains = np.zeros(0)
+        if found:
+            try:
+                scorer = problem.scorer(kind)
+                batch = DecisionBatch.stack([j.decisions for j in found])
+                seconds = scorer.score(batch).seconds
+                gains = rewards(seconds, scorer.default_s, _LIMIT, FAILED_LOG_SPEEDUP)
+            except GraphOptError:
+                continue
+            if np.isnan(seconds).all():  # the module, not the candidates, cannot be measured
+                continue
+        trials.append(Trial(problem.name, has_base(found), low, np.asarray(gains)))
+    return tuple(trials)
+
+
+def worth(trials: Sequence[Trial], gate: Gate) -> float:
+    """Mean log speed-up over graphs, slow-downs weighing more."""
+    gained = np.array([trial.outcome(gate) for trial in trials])
+    return float(np.where(gained < 0, LOSS_WEIGHT * gained, gained).mean()) if len(gained) else 0.0
+
+
+def choose_gate(trials: Sequence[Trial]) -> Gate:
+    """The gate with the most worth; closed unless opening it clearly brings something."""
+    gates = [Gate(switch, drop) for switch, drop in itertools.product(SWITCHES[::-1], DROPS)]
+    best = max(gates, key=lambda gate: worth(trials, gate))  # of equal ones the most closed
+    return best if worth(trials, best) > worth(trials, CLOSED) + CONVINCING else CLOSED
+
+
+def gate_metrics(trials: Sequence[Trial], gate: Gate) -> dict[str, float]:
+    """Metrics of the policy behind its gate, and of the heuristic on the same graphs."""
+    ours = np.array([trial.outcome(gate) for trial in trials] or [0.0])
+    hand = np.array([trial.outcome(CLOSED) for trial in trials] or [0.0])
+    return {
+        "validation/guarded": float(np.exp(ours.mean())),
+        "validation/guarded_worst": float(np.exp(ours.min())),
+        "validation/heuristic": float(np.exp(hand.mean())),
+        "validation/worth": worth(trials, gate),
+    }

@@ -1,0 +1,131 @@
+"""Learning from decisions that were measured before: no sampling, no scorer.
+
+The gain head learns to tell good from bad vectors; the heads imitate the best vector of each graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import DecisionError
+from graphopt.hlo import Decisions
+from graphopt.learn.batch import Batch, imitation_weights
+from graphopt.learn.config import TrainConfig
+from graphopt.learn.elites import RECORDED, Elite, default_elite
+from graphopt.learn.problems import Problem
+from graphopt.policy.batching import pad, pad_rows
+from graphopt.policy.candidates import candidates
+from graphopt.store import decode_decisions
+from graphopt.store.winners import outcomes
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """Measured vectors of one graph; the first few are those that a policy chooses between.
+
+    Attributes:
+        vectors: R decision vectors, none of them XLA's own.
+        log_speedup: float64 [R]; log(default time / time), NaN where the vector failed.
+        usual: vectors that `graphopt.policy.candidates` makes.
+    """
+
+    vectors: tuple[Decisions, ...]
+    log_speedup: NDArray[np.float64]
+    usual: int
+
+    def elite(self, problem: Problem) -> Elite:
+        """The best vector; XLA's own if none is faster."""
+        known = np.where(np.isnan(self.log_speedup), -math.inf, self.log_speedup)
+        best = int(known.argmax())
+        if known[best] <= 0:
+            return default_elite(problem.graph, RECORDED)
+        return Elite(self.vectors[best], float(known[best]), "stored", RECORDED)
+
+
+def load_records(problem: Problem) -> Records | None:
+    """What the store knows about a problem's vectors; None if nothing."""
+    if problem.bench is None or not problem.bench.store.exists():
+        return None
+    usual: list[tuple[Decisions, float]] = []
+    other: list[tuple[Decisions, float]] = []
+    made = [decisions for _, decisions in candidates(problem.graph)]
+    for text, ratio in outcomes(problem.bench.store, problem.graph.fingerprint):
+        try:
+            vector = decode_decisions(problem.graph, text)
+        except DecisionError:  # made for other decision fields
+            continue
+        if vector.same_as(problem.graph.default):
+            continue
+        place = usual if any(vector.same_as(m) for m in made) else other
+        place.append((vector, math.log(ratio) if ratio else math.nan))
+    rows = [*usual, *other]
+    if not rows:
+        return None
+    return Records(tuple(v for v, _ in rows), np.array([gain for _, gain in rows]), len(usual))
+
+
+def replay_batch(
+    problem: Problem, records: Records, rng: np.random.Generator, config: TrainConfig
+) -> Batch:
+    """Measured vectors as a batch of the size that rollouts have; the last one is the label.
+
+    Half of the rows, where there are as many, are vectors that a policy chooses between.
+    """
+    size = config.rollout.samples
+    chosen = _draw(records, rng, size)
+    label = records.elite(problem)
+    if label.log_speedup < config.imitation.min_gain:
+        label = default_elite(problem.graph, RECORDED)
+    vectors = [*(records.vectors[index] for index in chosen), label.decisions]
+    gains = np.append(records.log_speedup[chosen], label.log_speedup)
+    gains = np.where(np.isnan(gains), config.rollout.failure, gains)
+    limit = config.rollout.reward_clip
+    return _batch(problem, vectors, np.clip(gains, -limit, limit), label, config)
+
+
+def _draw(records: Records, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
+    count = len(records.vectors)
+    usual = rng.permutation(records.usual)[: size // 2]
+    rest = rng.permutation(np.setdiff1d(np.arange(count), usual))
+    order = np.concatenate([usual, rest]).astype(np.intp)
+    return np.resize(order, size)
+
+
+def _batch(
+    problem: Problem,
+    vectors: Sequence[Decisions],
+    gains: NDArray[np.float64],
+    label: Elite,
+    config: TrainConfig,
+) -> Batch:
+    features = problem.features
+    graph = pad(features, config.model.segment)
+    size = len(graph.nodes["real"])
+    weights = imitation_weights(features, label.decisions, config.imitation.deviation_weight)
+    rows = len(vectors)
+    nothing = np.zeros((rows, len(features)), np.float32)
+    batch = Batch(
+        graph,
+        {},
+        {},
+        {},
+        {},
+        np.zeros(rows, np.float32),
+        gains.astype(np.float32),
+        np.append(np.ones(rows - 1), float(label.origin != "default")).astype(np.float32),
+        np.float32(gains[:-1].mean()),
+    )
+    for field in features.fields:
+        name = field.name
+        imitate = nothing.copy()
+        imitate[-1] = weights[name]
+        actions = np.stack([getattr(v, name) for v in vectors]).astype(np.int32)
+        batch.actions[name] = pad_rows(actions, size)
+        batch.old[name] = batch.drawn[name] = pad_rows(nothing, size)
+        batch.imitate[name] = pad_rows(imitate, size)
+    return batch

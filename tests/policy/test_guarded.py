@@ -1,0 +1,145 @@
+"""The gate between the heuristic, XLA's default and what the network prefers; the shipped policy."""
+
+import json
+
+import numpy as np
+import pytest
+
+from graphopt.errors import PolicyError
+from graphopt.evaluate.ship import ship
+from graphopt.hlo import build_graph, rewrite
+from graphopt.learn.gate import CLOSED, Trial, choose_gate, gate_metrics
+from graphopt.machine import probe
+from graphopt.policy import base
+from graphopt.policy.candidates import candidates
+from graphopt.policy.checkpoint import PolicySpec, load, save
+from graphopt.policy.features import extract
+from graphopt.policy.guarded import Gate, GuardedPolicy, judge
+from graphopt.policy.heuristic import heuristic
+from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
+from policy.networks import SMALL, parameters, random_policy
+
+MACHINE = probe()
+
+
+@pytest.fixture(scope="module")
+def graph():
+    from graphopt.corpus.capture import capture_modules
+    from graphopt.corpus.demo import DEMO
+
+    fn, args = DEMO["cartpole_rollout"].build()
+    return build_graph(capture_modules(fn, *args)[0])
+
+
+@pytest.mark.parametrize(
+    ("base_first", "low", "gate", "chosen"),
+    [
+        (True, [0.1, 0.3], Gate(0.1, -20.0), 1),
+        (True, [0.1, 0.15], Gate(0.1, -20.0), 0),
+        (True, [-0.5, -0.4], Gate(0.0, -0.3), -1),
+        (True, [-0.5, 0.2], Gate(0.1, -0.3), 1),
+        (True, [-0.2, 0.05], Gate(0.1, -0.3), 0),
+        (False, [0.3], Gate(0.1, -20.0), 0),
+        (False, [0.05], Gate(0.1, -20.0), -1),
+        (False, [], Gate(0.1, -20.0), -1),
+        (True, [float("nan"), float("nan")], Gate(0.0, 0.0), 0),
+        (True, [0.1, float("inf")], Gate(0.1, -20.0), 0),
+    ],
+)
+def test_the_gate_leaves_the_heuristic_only_for_a_clear_gain(base_first, low, gate, chosen):
+    assert gate.choose(base_first, low) == chosen
+
+
+def test_a_closed_gate_is_the_heuristic(graph):
+    policy = GuardedPolicy(LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE), CLOSED)
+    assert policy(graph).same_as(heuristic(graph))
+    assert policy.choose(graph).name == "heuristic"
+
+
+def test_the_gain_of_given_decisions_is_that_of_decoding_them(graph):
+    network = random_policy(noise=0.4)
+    encoded = network.encode(extract(graph, MACHINE))
+    own = proposal(graph, encoded, network.decode(encoded, most_likely))
+    gain, low = network.gain(encoded, own.decisions).tolist()
+    assert own.changes
+    np.testing.assert_allclose([gain, low], [own.gain, own.low_gain], rtol=1e-4, atol=1e-6)
+    assert network.gain(encoded, graph.default).tolist() == [0.0, 0.0]
+
+
+def test_candidates_are_legal_distinct_and_judged(graph):
+    found = candidates(graph)
+    assert found[0][0] == "heuristic"
+    for index, (_, decisions) in enumerate(found):
+        rewrite(graph, decisions)
+        assert not decisions.same_as(graph.default)
+        assert not any(decisions.same_as(other) for _, other in found[:index])
+    network = random_policy(noise=0.4)
+    judged = judge(network, graph, network.encode(extract(graph, MACHINE)))
+    assert [j.name for j in judged][: len(found)] == [name for name, _ in found]
+
+
+def test_a_network_that_fails_leaves_the_heuristic(graph):
+    network = random_policy(noise=0.4)
+    network.parameters = {}
+    chosen = GuardedPolicy(LearnedPolicy(network, 0.0, MACHINE), Gate(0.0, 0.0)).choose(graph)
+    assert chosen.decisions.same_as(heuristic(graph))
+    assert "failed" in chosen.name and chosen.speedup == 0.0
+
+
+def test_a_gate_opens_only_where_it_brings_something():
+    good = Trial("a", True, np.array([0.1, 0.5]), np.array([0.0, 0.6]))
+    bad = Trial("b", True, np.array([0.1, 0.5]), np.array([0.2, -1.0]))
+    assert choose_gate([good, bad]) == CLOSED
+    opened = choose_gate([good, good])
+    assert opened.switch < 0.4
+    assert gate_metrics([good], opened)["validation/guarded"] == pytest.approx(np.exp(0.6))
+    assert gate_metrics([good], opened)["validation/heuristic"] == pytest.approx(1.0)
+
+
+def test_the_gate_is_part_of_the_checkpoint(tmp_path):
+    save(tmp_path / "p", PolicySpec(SMALL, 0.1, gate=Gate(0.2, -0.3)), parameters(SMALL))
+    checkpoint = load(tmp_path / "p")
+    assert checkpoint.spec.gate == Gate(0.2, -0.3)
+    assert isinstance(checkpoint.decider(), GuardedPolicy)
+    named = base.resolve(tmp_path / "p")
+    assert named.choose is not None
+
+
+def test_the_shipped_policy_is_loaded_and_a_bad_one_stands_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "SHIPPED", tmp_path / "none")
+    assert base.resolve("shipped").name == "heuristic"
+    save(tmp_path / "cpu", PolicySpec(SMALL, 0.1, gate=Gate(0.2, -0.3)), parameters(SMALL))
+    monkeypatch.setattr(base, "SHIPPED", tmp_path / "cpu")
+    assert base.resolve("shipped").name == "checkpoint cpu"
+    (tmp_path / "cpu" / "weights.npz").write_bytes(b"damaged")
+    found = base.resolve("shipped")
+    assert found.decide is heuristic and "weights" in found.note
+    with pytest.raises(PolicyError):
+        base.resolve(tmp_path / "cpu")
+
+
+def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
+    run, place = tmp_path / "run", tmp_path / "package" / "cpu"
+    spec = PolicySpec(SMALL, 0.1, steps=7, gate=Gate(0.2, -0.3), metrics={"validation/worth": 0.25})
+    save(run / "policy", spec, parameters(SMALL))
+    row = {
+        "name": "p", "family": "f", "status": "ok", "speedup_policy": 2.0, "policy_low": 1.9,
+        "policy_high": 2.1, "speedup_rival": 0.5, "rival_low": 0.4, "rival_high": 0.6,
+        "policy_chosen": "network", "policy_expected": 1.5,
+    }  # fmt: skip
+    report = {
+        "machine": {"name": "M", "cores": 2},
+        "versions": {"jaxlib": "0"},
+        "date": "2000-01-01",
+        "settings": {"workloads": "held-out", "policy": "x", "rival": "heuristic"},
+        "workloads": [row, {**row, "name": "q", "status": "failed: x"}],
+    }
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.json").write_text(json.dumps(report))
+    card = ship(run, tmp_path / "report", place).read_text()
+    assert load(place).digest == load(run / "policy").digest
+    assert load(place).digest in card and "0.25" in card
+    assert "2.00x" in card and "not measured: q" in card and "below 0.95x: none" in card
+    assert "Not measured." in ship(run, None, place).read_text()
+    with pytest.raises(PolicyError):
+        ship(run, tmp_path / "nowhere", place)
