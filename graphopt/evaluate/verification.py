@@ -120,6 +120,7 @@ def _try(
 ) -> dict[str, Any]:
     from graphopt.hlo import build_graph, rewrite
     from graphopt.measure import compare_outputs, compile_with
+    from graphopt.measure.yardstick import is_rounding
     from graphopt.policy.base import resolve
 
     decide = resolve(policy).decide
@@ -136,7 +137,7 @@ def _try(
         compiled = compile_with(fn, default.args, transform)
         result = compiled()
         difference = compare_outputs(reference, result, slack=slack)
-        equal = difference.equal or _is_rounding(default, result)
+        equal = difference.equal or is_rounding(default.executable, default.args, result)
     except Exception as error:
         return _failed(policy, error)
     status = "wrong" if not equal else "kept" if kept else "ok"
@@ -148,13 +149,6 @@ def _try(
         "default_ms": default_ms,
         "policy_ms": _time_ms(compiled),
     }
-
-
-def _is_rounding(default: Compiled, result: Any) -> bool:
-    """Judges a difference beyond the fixed tolerances by how the default treats rounding."""
-    from graphopt.measure.yardstick import host_leaves, program_yardstick
-
-    return program_yardstick(default.executable, default.args).judge(host_leaves(result)).equal
 
 
 def _failed(policy: str, error: Exception) -> dict[str, Any]:

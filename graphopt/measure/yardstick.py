@@ -127,6 +127,17 @@ def program_yardstick(run: Callable[..., Any], args: tuple[Any, ...]) -> Yardsti
     return Yardstick(flat, hosts)
 
 
+def is_rounding(run: Callable[..., Any], args: tuple[Any, ...], result: Any) -> bool:
+    """Judges a result beyond the fixed tolerances by how the default treats rounding.
+
+    Args:
+        run: the default.
+        args: its arguments.
+        result: what a candidate returned for them.
+    """
+    return program_yardstick(run, args).judge(host_leaves(result)).equal
+
+
 def host_leaves(tree: Any) -> list[Array]:
     """Host copies of all arrays of a result; of random keys, their words."""
     return [host_array(leaf) for leaf in jax.tree.leaves(tree)]
