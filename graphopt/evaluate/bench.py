@@ -4,6 +4,7 @@
 * ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
 * ``env``, ``agents``: the environment's speed, and what agents reach in it.
+* ``search``: evaluations that the policy saves a search, in `graphopt.evaluate.bench_search`.
 * ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
 * ``faults``: a thousand injected failures of measuring workers, in `graphopt.evaluate.bench_faults`.
 * ``lazy``: recording, cuts, training and memory of lazy tensors.
@@ -28,6 +29,7 @@ from graphopt.evaluate.bench_faults import bench_faults
 from graphopt.evaluate.bench_placement_models import bench_models, bench_scale
 from graphopt.evaluate.bench_placement_real import bench_model, bench_real
 from graphopt.evaluate.bench_policy import bench_policy
+from graphopt.evaluate.bench_search import bench_search
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module import parse
@@ -57,6 +59,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "bank": _bank,
         "env": _env,
         "agents": _agents,
+        "search": bench_search,
         "policy": bench_policy,
         "faults": bench_faults,
         "lazy": _lazy,
@@ -193,7 +196,7 @@ def _overhead(console: Console, budget_s: float) -> None:
         "program", "instructions", "nodes", "build ms", "decide", "rewrite", "XLA ms", "share",
     )  # fmt: skip
     shares = []
-    for program in builtin_programs().values():
+    for program in (*load_programs("demo").values(), *load_programs("fuzz").values()):
         row = _overhead_row(program)
         if row is None:
             continue

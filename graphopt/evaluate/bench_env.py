@@ -19,7 +19,7 @@ SPEED_PROGRAMS: Final = ("layernorm", "adam_step", "transformer_block", "cartpol
 
 SPEED_SOURCES: Final = ("analytic", "bank")
 WARM_VECTORS: Final = 2048
-BATCH: Final = 256
+BATCH: Final = 1024
 STEPS: Final = 64
 CHANGE: Final = 0.05
 """Random vectors redraw this share of XLA's decisions."""

@@ -21,7 +21,7 @@ from graphopt.hlo.schema import DType, OpMetadata
 from graphopt.machine import Unit, UnitKind
 
 if TYPE_CHECKING:
-    from graphopt.hlo.restructure.apply import Restructured
+    from graphopt.hlo.restructure.result import Restructured
 
 IntArray = NDArray[np.int32]
 

@@ -117,42 +117,54 @@ class BankScorer:
         return self._score_plain(batch)
 
     def _score_mixed(self, batch: DecisionBatch, replaced: NDArray[np.bool_]) -> Scores:
+        """Vectors with the same replacements are scored together, on the graph that results."""
         seconds = np.zeros(len(batch))
         reasons: list[str | None] = [None] * len(batch)
         measured = known = 0
-        plain = np.flatnonzero(~replaced)
-        if len(plain):
-            scores = self._score_plain(
-                DecisionBatch({f: v[plain] for f, v in batch.fields.items()})
-            )
-            seconds[plain], measured, known = scores.seconds, scores.measured, scores.known
-        for row in np.flatnonzero(replaced).tolist():
+        for rows in _equal_rows(batch.fields["restructure"]):
+            some = DecisionBatch({f: v[rows] for f, v in batch.fields.items()})
             try:
-                scorer, vector = self._settled(batch[row])
+                scores = (
+                    self._score_plain(some) if not replaced[rows[0]] else self._score_after(some)
+                )
             except GraphOptError as error:
-                seconds[row], reasons[row] = np.nan, error.what
+                seconds[rows] = np.nan
+                for row in rows.tolist():
+                    reasons[row] = error.what
                 continue
-            scores = scorer._score_plain(DecisionBatch.stack([vector]))
-            seconds[row] = scores.seconds[0]
+            seconds[rows] = scores.seconds
             measured, known = measured + scores.measured, known + scores.known
         return Scores(seconds, tuple(reasons), measured, known)
+
+    def _score_after(self, batch: DecisionBatch) -> Scores:
+        """Scores vectors that all replace the same operations in the same way."""
+        after, scorer = self._after(batch.fields["restructure"][0])
+        return scorer._score_plain(after.carry_batch(batch))
 
     def _settled(self, decisions: Decisions) -> tuple[BankScorer, Decisions]:
         """The scorer of the graph that a vector's replacements lead to, and the vector on it."""
         if not decisions.restructure.any():
             return self, decisions
-        key = decisions.restructure.tobytes()
+        after, scorer = self._after(decisions.restructure)
+        return scorer, after.carry(decisions)
+
+    def _after(self, codes: NDArray[np.int8]) -> tuple[Restructured, BankScorer]:
+        """The graph with these replacements, and its scorer; remembered.
+
+        Raises:
+            GraphOptError: the replacements cannot be made together.
+        """
+        key = codes.tobytes()
         found = self._replaced.get(key)
         if found is None:
-            after = apply_restructures(self.graph, decisions.restructure)
+            after = apply_restructures(self.graph, codes)
             scorer = BankScorer(after.graph, self.store, self.pricer.model, self.pricer.pessimism)
             found = (after, scorer)
             while len(self._replaced) >= KEPT_REPLACEMENTS:
                 self._replaced.popitem(last=False)
             self._replaced[key] = found
         self._replaced.move_to_end(key)
-        after, scorer = found
-        return scorer, after.carry(decisions)
+        return found
 
     def _score_plain(self, batch: DecisionBatch) -> Scores:
         before = self.pricer.known, self.pricer.predicted
@@ -304,3 +316,11 @@ class BankScorer:
                     self._learn_region(signatures, entry, known[kernel.key])
                     count += 1
         return count
+
+
+def _equal_rows(codes: NDArray[np.int8]) -> list[NDArray[np.intp]]:
+    """Row numbers of int8 [B, N], grouped by equal rows."""
+    groups: dict[bytes, list[int]] = {}
+    for row, values in enumerate(codes):
+        groups.setdefault(values.tobytes(), []).append(row)
+    return [np.asarray(rows, np.intp) for rows in groups.values()]

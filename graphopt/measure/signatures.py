@@ -28,6 +28,8 @@ Ints = NDArray[Any]
 _M1: Final = np.uint64(0xBF58476D1CE4E5B9)
 _M2: Final = np.uint64(0x94D049BB133111EB)
 _S1, _S2, _S3 = np.uint64(30), np.uint64(27), np.uint64(31)
+_M1_INT: Final = int(_M1)
+_ALL: Final = (1 << 64) - 1
 
 
 def mix(values: Keys) -> Keys:
@@ -106,6 +108,7 @@ class Namer:
             [graph.operand_lists[n][0] for n in self.bitcast_nodes], np.intp
         )
         self.depths = self._order(rng)
+        self.edges = self._edges()
         self.classes = self._join_classes()
         self.callers = [(c.first, c.end, c.caller) for c in graph.computations]
 
@@ -127,6 +130,17 @@ class Namer:
             starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
             factors = rng.integers(1, 1 << 63, len(sources), np.uint64) | np.uint64(1)
             out.append(_Depth(slice(begin, end), sources, starts, factors, self.seeds[nodes]))
+        return out
+
+    def _edges(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Per node its hash constant and (operand, multiplier) of its operands, as Python integers."""
+        out: list[tuple[int, list[tuple[int, int]]]] = [(int(seed), []) for seed in self.seeds]
+        for depth in self.depths:
+            sources = self.order[depth.sources].tolist()
+            edges = list(zip(sources, depth.factors.tolist(), strict=True))
+            bounds = [*depth.starts.tolist(), len(edges)]
+            for position, node in enumerate(self.order[depth.nodes].tolist()):
+                out[node][1].extend(edges[bounds[position] : bounds[position + 1]])
         return out
 
     def _join_classes(self) -> list[Ints]:
@@ -184,6 +198,8 @@ class Namer:
 
     def _bodies(self, fuse: Bools) -> Keys:
         """uint64 [B, N]; hash of what is computed at each node if it is a root."""
+        if len(fuse) < _FEW_ROWS:
+            return np.array([self._body_row(row) for row in fuse.tolist()], np.uint64)
         ordered = fuse[:, self.order]
         body = np.empty(fuse.shape, np.uint64)
         body[:] = self.seeds[self.order]
@@ -199,6 +215,23 @@ class Namer:
             found *= ordered[:, depth.nodes]
             seen[:, depth.nodes] = found
         return body.take(self.place, axis=1)
+
+    def _body_row(self, fuse: list[bool]) -> list[int]:
+        """The same numbers for one vector, node by node."""
+        body: list[int] = []
+        seen = [0] * len(fuse)  # what a user sees of a fused operand; nothing of one in memory
+        for node, (seed, edges) in enumerate(self.edges):
+            total = seed
+            if edges:
+                for source, factor in edges:
+                    if seen[source]:
+                        total += seen[source] * factor
+                total &= _ALL
+                total = (total ^ (total >> 31)) * _M1_INT & _ALL
+            body.append(total)
+            if fuse[node]:
+                seen[node] = total
+        return body
 
     def _kernels(self, fuse: Bools) -> Bools:
         """bool [B, N]; the node is the root of something that takes time."""
@@ -286,6 +319,9 @@ class Namer:
 
     def _levels(self, native: Bools, other: Bools) -> Ints:
         """int16 [B, N]; how often a path switches between native and other items on its way there."""
+        if len(native) < _FEW_ROWS:
+            rows = zip(native.tolist(), other.tolist(), strict=True)
+            return np.array([self._level_row(*row) for row in rows], np.int16)
         count = native.shape[1]
         is_native = native[:, self.order].astype(np.int16)
         is_other = other[:, self.order].astype(np.int16)
@@ -301,6 +337,25 @@ class Namer:
             np.maximum(for_other, (for_native + 1) * is_native[:, here], out=both[1, :, here])
             np.maximum(for_native, (for_other + 1) * is_other[:, here], out=both[0, :, here])
         return level.take(self.place, axis=1)
+
+    def _level_row(self, native: list[bool], other: list[bool]) -> list[int]:
+        """The same numbers for one vector, node by node."""
+        level: list[int] = []
+        seen_native = [0] * len(native)
+        seen_other = [0] * len(native)
+        for node, (_, edges) in enumerate(self.edges):
+            for_native = for_other = 0
+            if edges:
+                for source, _ in edges:
+                    if seen_native[source] > for_native:
+                        for_native = seen_native[source]
+                    if seen_other[source] > for_other:
+                        for_other = seen_other[source]
+                # A native item raises the level of other users by one, and the other way round.
+                seen_other[node] = max(for_other, for_native + 1) if native[node] else for_other
+                seen_native[node] = max(for_native, for_other + 1) if other[node] else for_native
+            level.append(for_native)
+        return level
 
 
 def _join_row(

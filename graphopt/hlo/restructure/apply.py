@@ -8,7 +8,6 @@ third is an ordinary graph: its default decisions are XLA's own with the replace
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.build import build_over
 from graphopt.hlo.clusters import Clustering, form_clusters
-from graphopt.hlo.decisions import FIELDS, Decisions
+from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.emit import emit
 from graphopt.hlo.emit_base import ModuleWriter
 from graphopt.hlo.graph import Graph
@@ -26,6 +25,7 @@ from graphopt.hlo.ops import OpKind
 from graphopt.hlo.regions import make_plan
 from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
 from graphopt.hlo.restructure.ordering import order_readers
+from graphopt.hlo.restructure.result import Restructured
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES
 from graphopt.hlo.schema import HloComputationProto, HloModuleProto
@@ -44,61 +44,6 @@ def settle(graph: Graph, decisions: Decisions) -> tuple[Graph, Decisions]:
         return graph, decisions
     after = apply_restructures(graph, decisions.restructure)
     return after.graph, after.carry(decisions)
-
-
-@dataclass(frozen=True, eq=False)
-class Restructured:
-    """A graph after some operations were replaced.
-
-    Attributes:
-        graph: of the new module; N' nodes.
-        origin: int32 [N']; the old graph's node that a node is, or was written for; -1 for tuples and
-            elements that the rewriter adds.
-        fresh: bool [N']; True for nodes written for a replaced operation.
-        together: bool [N']; new nodes that had best join one another's clusters.
-        before: the old graph.
-    """
-
-    graph: Graph
-    origin: NDArray[np.int32]
-    fresh: NDArray[np.bool_]
-    together: NDArray[np.bool_]
-    before: Graph
-
-    def carry(self, decisions: Decisions) -> Decisions:
-        """The old graph's decisions on the new one.
-
-        Old nodes keep theirs where the new masks allow it; new nodes keep the new default, except
-        that replacements of native operations are native, and that values which had best be computed
-        together join.
-        """
-        out = self.graph.default.copy()
-        masks = self.graph.masks
-        source = np.maximum(self.origin, 0)
-        rows = np.arange(len(self.graph))
-        for field in FIELDS:
-            if field == "restructure":
-                continue
-            wanted = getattr(decisions, field)[source]
-            take = (
-                ~self.fresh & (self.origin >= 0) & getattr(masks, field)[rows, wanted.astype(int)]
-            )
-            getattr(out, field)[take] = wanted[take]
-        native = _native_nodes(self.before, decisions)[source] & self.fresh
-        unit = next(i for i, u in enumerate(self.graph.units) if u.kind is UnitKind.NATIVE)
-        out.unit[native & masks.unit[:, unit]] = unit
-        out.join[self.together & masks.join[:, 1]] = True
-        return out
-
-
-def _native_nodes(graph: Graph, decisions: Decisions) -> NDArray[np.bool_]:
-    """bool [N]; nodes decided native, or fused into one that is."""
-    kinds = np.array([u.kind is UnitKind.NATIVE for u in graph.units], np.bool_)
-    out: NDArray[np.bool_] = kinds[decisions.unit] & ~decisions.fuse
-    for node in range(len(graph) - 1, -1, -1):
-        if decisions.fuse[node]:
-            out[node] = any(out[user] for user in graph.user_lists[node])
-    return out
 
 
 def restructured(graph: Graph, codes: NDArray[np.int8]) -> Graph:
