@@ -25,9 +25,9 @@ from graphopt.policy.heuristic import heuristic
 CHANGE: Final = 0.05
 """The random agent redraws this share of XLA's decisions every other time."""
 
-EVALUATIONS: Final = 300
+EVALUATIONS: Final = 100
 MAX_NODES: Final = 1000
-MEASURED_EVERY: Final = 5
+MEASURED_EVERY: Final = 16
 
 
 class EnvironmentScorer:
