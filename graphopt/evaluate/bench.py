@@ -3,6 +3,7 @@
 * ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
 * ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
+* ``bank``, ``bank-corpus``: is the additive score true?
 * ``env``, ``agents``: the environment's speed, and what agents reach in it.
 * ``search``: evaluations that the policy saves a search, in `graphopt.evaluate.bench_search`.
 * ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
@@ -57,6 +58,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "overhead": _overhead,
         "scaling": _scaling,
         "bank": _bank,
+        "bank-corpus": _bank_corpus,
         "env": _env,
         "agents": _agents,
         "search": bench_search,
@@ -104,6 +106,12 @@ def _bank(console: Console, budget_s: float) -> None:
     chosen = ("prefixes", "attention_grad", "conv_grad", "mlp_grad", "viterbi", "clustering")
     others = [builtin_programs()[name] for name in chosen]
     bench_bank([*load_programs("demo").values(), *others], console)
+
+
+def _bank_corpus(console: Console, budget_s: float) -> None:
+    from graphopt.evaluate.bench_bank_corpus import bench_bank_corpus
+
+    bench_bank_corpus(console, budget_s)
 
 
 def _identity(console: Console, budget_s: float) -> None:

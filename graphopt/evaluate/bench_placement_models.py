@@ -103,7 +103,7 @@ def bench_models(console: Console, budget_s: float) -> None:
     names = known_names()
     large_first = sorted(range(len(LARGE)), key=lambda m: -LARGE[m].devices)
     spawn = multiprocessing.get_context("spawn")  # jax does not survive a fork
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn, max_tasks_per_child=4) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool:
         waiting = {(n, m): pool.submit(model_row, m, n) for m in large_first for n in names}
         rows = {key: job.result() for key, job in waiting.items()}
     for name in names:

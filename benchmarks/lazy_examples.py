@@ -1,0 +1,143 @@
+"""The examples of the lazy runtime with its optimizer hook on and off: results and times.
+
+    python -m benchmarks.lazy_examples [--rounds 7] [--only NAME]
+
+Two child processes per example, one with the hook and one without, run it in turn; the first runs, which
+compile, do not count. A third runs it in checked mode: every optimized graph is compared with XLA's default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples" / "lazy"
+ARGUMENTS: dict[str, dict[str, int]] = {
+    "bouncing_particles": {},
+    "cartpole_reinforce": {"episodes": 30},
+    "digits_cnn": {"epochs": 1},
+    "digits_transformer": {"epochs": 1},
+}
+WARM_UP = 2
+
+
+def run_example(name: str) -> tuple[float, Any]:
+    """Seconds and result of one run of an example's ``main``, its output hidden."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"no example {name}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with contextlib.redirect_stdout(io.StringIO()):
+        start = time.perf_counter()
+        result = module.main(**ARGUMENTS[name])
+        return time.perf_counter() - start, result
+
+
+def child(name: str, mode: str) -> None:
+    """Runs an example once per line of input; answers with seconds and result as JSON."""
+    import graphopt.lazy as lt
+
+    if mode == "off":
+        lt.set_optimizer(None)
+    for _ in sys.stdin:
+        with lt.checked() if mode == "checked" else contextlib.nullcontext():
+            seconds, result = run_example(name)
+        numbers = [float(x) for x in np.ravel(np.asarray(result, np.float64))]
+        outcome = dict(lt.metrics().optimizer)
+        print(json.dumps({"seconds": seconds, "result": numbers, "optimizer": outcome}), flush=True)
+
+
+class Process:
+    """One child."""
+
+    def __init__(self, name: str, mode: str) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.lazy_examples",
+            "--child",
+            mode,
+            "--only",
+            name,
+        ]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+
+    def run(self) -> dict[str, Any]:
+        """One run of the example."""
+        if self.process.stdin is None or self.process.stdout is None:
+            raise SystemExit("the child has no pipes")
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit("the example failed")
+        return dict(json.loads(line))
+
+    def close(self) -> None:
+        """Ends the child."""
+        self.process.communicate()
+
+
+def measure(name: str, rounds: int) -> float:
+    """Prints a row of a Markdown table; returns time off / time on."""
+    on, off, checked = (Process(name, mode) for mode in ("on", "off", "checked"))
+    for _ in range(WARM_UP):
+        on.run()
+        off.run()
+    pairs = [(on.run(), off.run()) for _ in range(rounds)]
+    ratios = [b["seconds"] / a["seconds"] for a, b in pairs]
+    low, high = np.quantile(
+        [median(np.random.default_rng(k).choice(ratios, rounds)) for k in range(999)],
+        (0.025, 0.975),
+    )
+    outcome = checked.run()["optimizer"]
+    equal = all(np.allclose(a["result"], b["result"], rtol=1e-2, atol=1e-4) for a, b in pairs)
+    for process in (on, off, checked):
+        process.close()
+    differs = outcome.get("differs from the default", 0)
+    print(
+        f"| {name} | {median(b['seconds'] for _, b in pairs):.2f} | {median(ratios):.2f}x | "
+        f"{low:.2f}-{high:.2f} | {'yes' if equal else 'NO'} | {differs} | "
+        f"{', '.join(f'{k}: {v}' for k, v in outcome.items())} |",
+        flush=True,
+    )
+    return median(ratios)
+
+
+def main() -> None:
+    """Measures all examples."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.only, options.child)
+        return
+    print(
+        "| example | seconds, hook off | off / on | 95 % interval | equal results | graphs that differ "
+        "| outcomes |"
+    )
+    print("| --- " * 7 + "|")
+    names = [options.only] if options.only else list(ARGUMENTS)
+    ratios = [measure(name, options.rounds) for name in names]
+    print(f"\ngeometric mean {geometric_mean(ratios):.2f}x, smallest {min(ratios):.2f}x")
+
+
+if __name__ == "__main__":
+    main()

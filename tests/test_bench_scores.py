@@ -1,0 +1,67 @@
+"""Benchmarks of scores and searches, on small programs: what they say is what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from small_programs import STATE, chain
+
+from graphopt.corpus import Program
+from graphopt.evaluate.bench_bank_corpus import FEWEST, compare_program, summary
+from graphopt.evaluate.bench_search import SearchRow, search_program
+from graphopt.hlo import build_graph
+from graphopt.measure import compile_with
+from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.runner import Runner
+from graphopt.policy import resolve
+from graphopt.store import Store
+from graphopt.store.kernels import all_kernels
+
+
+@pytest.fixture(scope="module")
+def loop() -> Program:
+    return Program("loop", "test", lambda: (chain, (STATE,)), "a loop over small arrays")
+
+
+def test_the_score_is_compared_with_everything_measured(loop, tmp_path):
+    fn, args = loop.build()
+    data = max(compile_with(fn, args).modules, key=len)
+    store = Store(tmp_path / "store.sqlite")
+    graph = build_graph(data)
+    with Runner(data, None, store) as runner:
+        assert compare_program("loop", graph, store, KernelModel([])) is None
+        runner.profile(graph.default)
+        rng = np.random.default_rng(0)
+        tried = [graph.masks.sample(rng, graph.default, 0.3) for _ in range(FEWEST + 2)]
+        measured = [runner.measure(v, budget_s=0.02) for v in tried]
+    row = compare_program("loop", graph, store, KernelModel(all_kernels(store)))
+    assert row is not None
+    assert sorted(row.measured) == pytest.approx(sorted(np.log([m.ratio for m in measured if m.ok])))
+    assert np.isfinite(row.predicted).all()
+    assert f"{len(row.measured)} vectors of 1 programs" in summary([row])
+
+
+def test_searches_are_compared_by_what_they_ended_with(loop):
+    row = search_program(loop, resolve("heuristic"), evaluations=3)
+    assert set(row.rivals) == {"annealing", "genetic"}
+    counts = [count for count, _ in row.steps]
+    assert counts == sorted(counts) and counts[0] == 0 and counts[-1] <= 3
+    assert row.program in str(row)
+
+
+@pytest.mark.parametrize(
+    ("steps", "at", "fewer"),
+    [
+        (((0, 1.0), (2, 1.6)), 2, 20.0),
+        (((0, 1.0), (5, 1.48), (9, 1.9)), 5, 8.0),
+        (((0, 1.0), (2, 1.4)), None, 1.0),
+    ],
+)
+def test_a_search_arrives_when_it_is_as_fast_as_the_better_rival(steps, at, fewer):
+    row = SearchRow("p", 10, {"annealing": 1.5, "genetic": 1.2}, steps, 40)
+    assert row.reached_at == at and row.fewer == fewer
+
+
+def test_where_rivals_lose_the_default_is_the_goal():
+    row = SearchRow("p", 10, {"annealing": 0.9, "genetic": 0.0}, ((0, 1.0),), 40)
+    assert row.goal == 1.0 and row.reached_at == 0 and row.fewer == 40.0
