@@ -1,7 +1,7 @@
 """``graphopt bench agents``: what agents reach in the environment, and what of it is true.
 
 Every agent plays every graph through an environment of its own, rewarded by the kernel bank of the user's
-store. The best vectors of every `MEASURED_EVERY`-th graph are then measured as whole modules.
+store. At the end the best vectors of every `MEASURED_EVERY`-th graph are measured as whole modules.
 """
 
 from __future__ import annotations
@@ -175,11 +175,11 @@ def bench_agents(console: Console, budget_s: float) -> None:
     items = graphs_of("train", MAX_NODES)
     rows = []
     for number, item in enumerate(items):
-        row = play(item)
-        if number % MEASURED_EVERY == 0:
-            row = measure(item, row)
-        rows.append(row)
-        console.print(f"{number + 1}/{len(items)} {_line(row)}", highlight=False)
+        rows.append(play(item))
+        console.print(f"{number + 1}/{len(items)} {_line(rows[-1])}", highlight=False)
+    for number in range(0, len(items), MEASURED_EVERY):
+        rows[number] = measure(items[number], rows[number])
+        console.print(f"measured: {_line(rows[number])}", highlight=False)
     console.print(agents_table(rows))
 
 
