@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "lazy"
 ARGUMENTS: dict[str, dict[str, int]] = {
     "bouncing_particles": {},
-    "cartpole_reinforce": {"episodes": 30},
-    "digits_cnn": {"epochs": 1},
-    "digits_transformer": {"epochs": 1},
+    "cartpole_reinforce": {"episodes": 200},
+    "digits_cnn": {"epochs": 8},
+    "digits_transformer": {"epochs": 6},
 }
 WARM_UP = 2
 
