@@ -36,7 +36,9 @@ def test_the_score_is_compared_with_everything_measured(loop, tmp_path):
         measured = [runner.measure(v, budget_s=0.02) for v in tried]
     row = compare_program("loop", graph, store, KernelModel(all_kernels(store)))
     assert row is not None
-    assert sorted(row.measured) == pytest.approx(sorted(np.log([m.ratio for m in measured if m.ok])))
+    assert sorted(row.measured) == pytest.approx(
+        sorted(np.log([m.ratio for m in measured if m.ok]))
+    )
     assert np.isfinite(row.predicted).all()
     assert f"{len(row.measured)} vectors of 1 programs" in summary([row])
 

@@ -92,12 +92,10 @@ def _bank(graph: Graph, program: Program | None) -> Scorer:
 
 def _model(graph: Graph, program: Program | None) -> Scorer:
     from graphopt.measure.bank import BankScorer
-    from graphopt.measure.kernel_model import KernelModel
+    from graphopt.measure.kernel_model import model_of
     from graphopt.store import Store
-    from graphopt.store.kernels import all_kernels
 
-    store = Store()
-    return BankScorer(graph, None, KernelModel(all_kernels(store) if store.exists() else []))
+    return BankScorer(graph, None, model_of(Store()))
 
 
 def _measured(graph: Graph, program: Program | None) -> Scorer:

@@ -20,9 +20,8 @@ from graphopt.errors import DecisionError
 from graphopt.evaluate.bench_bank import spearman
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.measure.bank import BankScorer
-from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.kernel_model import KernelModel, model_of
 from graphopt.store import Store, decode_decisions
-from graphopt.store.kernels import all_kernels
 from graphopt.store.winners import evaluations
 
 SPLITS: Final = ("train", "validation")
@@ -82,7 +81,7 @@ def _known(graph: Graph, store: Store) -> list[tuple[Decisions, float]]:
 def bench_bank_corpus(console: Console, budget_s: float) -> None:
     """Prints a line per program and the summary; `budget_s` is not needed."""
     store = Store.of(None)
-    model = KernelModel(all_kernels(store) if store.exists() else [])
+    model = model_of(store)
     rows = []
     for split in SPLITS:
         for entry in load_corpus(split):

@@ -21,14 +21,14 @@ from graphopt.hlo.regions import Region
 from graphopt.hlo.rewrite import plan
 from graphopt.measure.features import kernels_of
 from graphopt.measure.hash_table import HashTable
-from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.kernel_model import KernelModel, model_of
 from graphopt.measure.pricing import KernelPricer
 from graphopt.measure.profile import DISPATCH_NS
 from graphopt.measure.runner import Runner
 from graphopt.measure.scoring import Scores
 from graphopt.measure.signatures import Namer, Signatures
 from graphopt.store import Store
-from graphopt.store.kernels import Kernel, all_kernels, get_kernels
+from graphopt.store.kernels import Kernel, get_kernels
 
 THUNK_NS: Final = DISPATCH_NS
 """Dispatch of one thunk beside the kernel itself."""
@@ -74,8 +74,7 @@ class BankScorer:
         self.graph = graph
         self.store = store
         if model is None:
-            usable = store is not None and store.exists()
-            model = KernelModel(all_kernels(store) if usable and store is not None else [])
+            model = model_of(store)
         self.namer = Namer(graph)
         self.pricer = KernelPricer(graph, store, model, pessimism)
         self.table = HashTable()

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.measure.features import COUNT, FEATURES
-from graphopt.store.kernels import Kernel
+from graphopt.store import Store
+from graphopt.store.kernels import Kernel, all_kernels
 
 Floats = NDArray[np.float64]
 
@@ -151,3 +152,29 @@ def _tree(inputs: Floats, targets: Floats) -> Any:
         l2_regularization=1.0, loss="absolute_error", random_state=0, early_stopping=False,
     )  # fmt: skip
     return model.fit(inputs, targets)
+
+
+def model_of(store: Store | None) -> KernelModel:
+    """The model of a store's kernels, trained once for as long as they do not change.
+
+    Args:
+        store: the bank; None, or one that does not exist, gives the fixed coefficients.
+    """
+    if store is None or not store.exists():
+        return KernelModel([])
+    state = store.rows(
+        "SELECT count(*), coalesce(sum(samples), 0), coalesce(max(seen), 0) FROM kernels "
+        "WHERE environment=?",
+        (store.environment_id(),),
+    )
+    return _trained(store, str(store.path), tuple(state[0]))
+
+
+_REMEMBERED: Final[dict[str, tuple[tuple[Any, ...], KernelModel]]] = {}
+
+
+def _trained(store: Store, path: str, state: tuple[Any, ...]) -> KernelModel:
+    known = _REMEMBERED.get(path)
+    if known is None or known[0] != state:
+        known = _REMEMBERED[path] = (state, KernelModel(all_kernels(store)))
+    return known[1]

@@ -9,11 +9,11 @@ from graphopt.hlo.regions import Region
 from graphopt.machine import UnitKind
 from graphopt.measure.analytic import THUNK_NS, AnalyticModel
 from graphopt.measure.features import Kernel, KernelReader, kernels_of
-from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.kernel_model import model_of
 from graphopt.measure.plans import Outcome, planned
 from graphopt.render.parts import PartTimes
 from graphopt.store import Store
-from graphopt.store.kernels import all_kernels, get_kernels
+from graphopt.store.kernels import get_kernels
 
 
 def best_times(graph: Graph, store: Store | None = None) -> tuple[PartTimes, str]:
@@ -45,7 +45,7 @@ class BankTimes:
         self.store = store
         self.analytic = AnalyticModel(graph)
         self.reader = KernelReader(graph)
-        self.model = KernelModel(all_kernels(store))
+        self.model = model_of(store)
 
     def coverage(self, outcome: Outcome) -> tuple[int, int]:
         """How many kernels of an outcome the bank knows, and how many there are."""
