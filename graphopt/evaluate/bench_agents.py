@@ -25,8 +25,11 @@ from graphopt.policy.heuristic import heuristic
 CHANGE: Final = 0.05
 """The random agent redraws this share of XLA's decisions every other time."""
 
-EVALUATIONS: Final = 100
-MAX_NODES: Final = 1000
+EVALUATIONS: Final = 60
+MAX_NODES: Final = 150
+"""Larger graphs are left out: a random vector names hundreds of kernels that were never seen, and pricing each
+takes about a millisecond."""
+
 MEASURED_EVERY: Final = 16
 
 
