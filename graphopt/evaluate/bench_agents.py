@@ -27,8 +27,8 @@ CHANGE: Final = 0.05
 
 EVALUATIONS: Final = 60
 MAX_NODES: Final = 150
-"""Larger graphs are left out: a random vector names hundreds of kernels that were never seen, and pricing each
-takes about a millisecond."""
+"""Larger graphs are left out: a random vector names hundreds of kernels that were never seen, and each takes
+about a millisecond to price."""
 
 MEASURED_EVERY: Final = 16
 
