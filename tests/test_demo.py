@@ -51,7 +51,7 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
     assert json.loads(out.read_text()) == json.loads(json.dumps([asdict(row) for row in rows]))
 
     text = console.file.getvalue()
-    assert "policy 'heuristic'" in text
+    assert "policy 'shipped'" in text
     for row in rows:
         (line,) = (line for line in text.splitlines() if line.strip("│ ").startswith(row.name))
         assert "equal" in line

@@ -56,7 +56,9 @@ def tuned(tmp_path_factory):
 
 def quick(fn, *args, store, **options):
     """Hardly any search: everything else still happens."""
-    return tune(fn, *args, **{"budget_s": 1.0, "evaluations": 1, "store": store, **options})
+    return tune(
+        fn, *args, **{"budget_s": 1.0, "evaluations": 1, "store": store, "policy": None, **options}
+    )
 
 
 # A program that gains.
@@ -177,7 +179,9 @@ def test_the_tuned_function_itself_is_not_touched(tuned):
 
 
 def test_a_kept_default_is_recorded_and_used(store):
-    result = tune(named("cart", chain), STATE, budget_s=1.0, evaluations=0, store=store)
+    result = tune(
+        named("cart", chain), STATE, budget_s=1.0, evaluations=0, store=store, policy=None
+    )
     assert not result.adopted and result.verified
     assert result.speedup == 1.0 and result.tuned_s == result.baseline_s
     assert result.evaluations == 0

@@ -52,7 +52,7 @@ def test_nothing_left_is_an_error():
 
 def test_the_corpus_gives_its_own_splits(monkeypatch):
     asked = []
-    monkeypatch.setattr(module, "load_corpus", lambda split: asked.append(split) or [])
+    monkeypatch.setattr(module, "load_corpus", lambda split, **_: asked.append(split) or [])
     for split in ("train", "validation"):
         with pytest.raises(ConfigError):
             load_problems(CorpusConfig(), split)
