@@ -22,7 +22,8 @@ from graphopt.measure import compare_outputs
 from graphopt.policy import costs
 from graphopt.policy.base import xla_default
 from graphopt.policy.costs import CostModel, LoopCosts
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic import heuristic, heuristic_steps, one_core
+from graphopt.policy.native import native_below
 
 
 @functools.cache
@@ -360,3 +361,87 @@ def test_what_gains_nothing_is_left_alone():
     for fn, dims in ((lambda x: jnp.linalg.cholesky(x @ x.T), (5, 5)), (jnp.sort, (8,))):
         decisions = heuristic(program(fn, dims).graph)
         assert decisions is None or not decisions.restructure.any()
+
+
+def test_a_value_read_at_several_places_costs_as_often_as_it_is_computed():
+    def blur(x):
+        hot = jnp.sin(x)
+        return hot + jnp.roll(hot, 1) + jnp.roll(hot, 2)
+
+    graph = program(blur, (4096,)).graph
+    times = costs.copies(graph)
+    sines = nodes(graph, "sine")
+    fused = [n for n in sines if graph.default.fuse[n]]
+    assert all(times[n] == 1.0 for n in sines if not graph.default.fuse[n])
+    assert fused and all(2.0 < times[n] < 3.5 for n in fused)  # slices of a roll overlap in part
+    assert all(times[n] == 1.0 for n in range(len(graph)) if not graph.default.fuse[n])
+
+
+def split_loops(graph: Graph, decisions: Decisions) -> set[int]:
+    """Loops that run on several cores."""
+    return {
+        n
+        for n in range(len(graph))
+        if not decisions.fuse[n]
+        and graph.units[decisions.unit[n]].kind is UnitKind.LOOP
+        and graph.units[decisions.unit[n]].threads > 1
+    }
+
+
+@pytest.mark.parametrize(("side", "stays"), [(48, False), (1024, True)])
+def test_a_loop_runs_on_one_core_unless_its_work_is_worth_two(side, stays):
+    def narrow(x):
+        return jnp.cumsum((x > 0).astype(jnp.int8)).astype(jnp.float32)
+
+    graph = program(narrow, (side * side,)).graph
+    model = CostModel(graph)
+    decisions = graph.default.copy()
+    widest = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.LOOP and u.threads > 1)
+    roots = [
+        n
+        for n in range(len(graph))
+        if not decisions.fuse[n] and graph.masks.unit[n, widest] and graph.elements[n] > side
+    ]
+    assert roots
+    decisions.unit[roots] = widest
+    before = split_loops(graph, decisions)
+    one_core(graph, model, decisions)
+    largest = max(roots, key=lambda n: int(graph.elements[n]))
+    assert (largest in split_loops(graph, decisions)) is stays
+    assert split_loops(graph, decisions) <= before
+
+
+def test_native_code_takes_kernels_up_to_a_limit_and_no_large_products():
+    def layer(x, w):
+        return jnp.tanh(x @ w).sum(axis=1), jnp.sin(x[0])  # ends with a bitcast
+
+    graph = program(layer, (256, 256), (256, 256)).graph
+    model = CostModel(graph)
+    found = []
+    for limit in (0.0, 5e3, 1e12):
+        decisions = graph.default.copy()
+        native_below(graph, model, decisions, limit)
+        changed = np.flatnonzero(decisions.unit != graph.default.unit)
+        assert all(
+            model.cluster_ns(graph.default.fuse, n, plain_products=True) < limit
+            for n in changed.tolist()
+        )
+        found.append(set(changed.tolist()))
+    assert not found[0] and found[0] < found[1] < found[2]
+    products = set(nodes(graph, "dot"))
+    assert not products & found[1]
+
+
+def test_normalisations_over_columns_and_chains_of_them_stay_as_they_are():
+    def columns(x):
+        return (x - x.mean(axis=0)) / jnp.sqrt(x.var(axis=0) + 1e-5)
+
+    def chain(x):
+        for _ in range(3):
+            x = x / jnp.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-5) * jax.nn.sigmoid(x)
+        return x
+
+    for fn in (columns, chain):
+        graph = program(fn, (512, 512)).graph
+        decisions = heuristic_steps(graph, ["library normalisations"])
+        assert decisions.same_as(graph.default)

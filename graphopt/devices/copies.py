@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from graphopt import jax_private
 
@@ -55,8 +56,10 @@ class PlacedCopies:
         made: list[Any] = [None] * len(arrays)
         foreign = []
         for position, array in enumerate(arrays):
-            if not isinstance(array, jax.Array):  # may change after the call: copied each time
-                made[position] = jax.device_put(array, sharding, may_alias=False)
+            if isinstance(array, np.ndarray):  # may change as soon as the call returns
+                made[position] = jax.device_put(array.copy(), sharding)
+            elif not isinstance(array, jax.Array):
+                made[position] = jax.device_put(array, sharding)
             elif array.sharding == sharding:
                 made[position] = array
             else:

@@ -26,9 +26,8 @@ CHANGE: Final = 0.05
 """The random agent redraws this share of XLA's decisions every other time."""
 
 EVALUATIONS: Final = 60
-MAX_NODES: Final = 150
-"""Larger graphs are left out: a random vector names hundreds of kernels that were never seen, and each takes
-about a millisecond to price."""
+MAX_NODES: Final = 500
+"""Larger graphs are left out: a random vector names hundreds of kernels that were never seen."""
 
 MEASURED_EVERY: Final = 16
 

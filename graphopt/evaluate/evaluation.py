@@ -18,6 +18,7 @@ from graphopt.corpus.workloads import select_programs
 from graphopt.errors import ConfigError
 from graphopt.machine import machine_key, probe
 from graphopt.measure.child import Child, ChildFailure
+from graphopt.policy import resolve
 from graphopt.version import VERSION
 
 START_S: Final = 300.0
@@ -29,6 +30,10 @@ COLUMNS: Final = (
     "speedup_tuned", "evaluations", "max_rel_err", "status",
 )  # fmt: skip
 """What every row of a report has; None where it was not measured."""
+
+
+STORED: Final = "stored"
+"""In place of a policy: the winners of the store, as a process that only installs the plugin uses them."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +150,16 @@ def _settings(plan: Plan) -> dict[str, Any]:
     return {
         "workloads": plan.workloads,
         "policy": plan.policy,
+        "policy_key": _policy_key(plan.policy),
         **({"rival": plan.rival} if plan.rival else {}),
         "budget_s": plan.budget_s,
         "seed": plan.seed,
     }
+
+
+def _policy_key(policy: str) -> str:
+    """What stands for a policy's decisions: two checkpoints at one path differ in it."""
+    return "" if policy in ("", STORED) else resolve(policy).key
 
 
 def _finished(path: Path, plan: Plan) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from graphopt.corpus.workloads import build_program, load_programs
 from graphopt.errors import GraphOptError
+from graphopt.evaluate.evaluation import STORED
 from graphopt.hlo import build_graph
 from graphopt.learn.tune import Event, tune
 from graphopt.learn.tune.confirm import confirm
@@ -22,9 +23,6 @@ from graphopt.policy import NamedPolicy, resolve
 from graphopt.store import Store
 
 POLICY_BUDGET_S: Final = 4.0
-
-STORED: Final = "stored"
-"""In place of a policy: the winners of the store, as a process that only installs the plugin uses them."""
 
 
 def evaluate(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, Any]:

@@ -33,10 +33,10 @@ def ship(run: Path, report: Path | None, destination: Path = SHIPPED) -> Path:
         The card.
 
     Raises:
-        PolicyError: the run has no usable policy, or the report cannot be read.
+        PolicyError: the run has no usable policy, or the report cannot be read or is about another policy.
     """
     checkpoint = load(run / POLICY)
-    text = card(checkpoint, _settings(run), _report(report))
+    text = card(checkpoint, _settings(run), _report(report, checkpoint))
 
     def fill(folder: Path) -> None:
         for name in (SPEC, WEIGHTS):
@@ -56,17 +56,25 @@ def _settings(run: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _report(folder: Path | None) -> dict[str, Any] | None:
+def _report(folder: Path | None, checkpoint: Checkpoint) -> dict[str, Any] | None:
+    """The report in a folder.
+
+    Raises:
+        PolicyError: it cannot be read, or is about another policy.
+    """
     if folder is None:
         return None
+    fix = "Run graphopt evaluate --workloads held-out --zero-shot with the policy first."
+    path = folder / "report.json"
     try:
-        found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    except (OSError, ValueError) as error:
+        found: dict[str, Any] = json.loads(path.read_text())
+        key = found["settings"]["policy_key"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise PolicyError(
-            what=f"cannot be read: {type(error).__name__}",
-            where=str(folder / "report.json"),
-            fix="Run graphopt evaluate --workloads held-out --zero-shot with the policy first.",
+            what=f"cannot be read: {type(error).__name__}", where=str(path), fix=fix
         ) from error
+    if key != f"learned-{checkpoint.digest}":
+        raise PolicyError(what=f"is about another policy, {key}", where=str(path), fix=fix)
     return found
 
 

@@ -20,6 +20,7 @@ from graphopt.learn.problems import Problem
 from graphopt.learn.search.moves import Mover
 from graphopt.learn.search.portfolio import portfolio
 from graphopt.measure.runner import Runner
+from graphopt.policy.candidates import candidates as usual
 from graphopt.store import Store, decisions_digest, decode_decisions, encode_decisions
 from graphopt.store.winners import evaluations, outcomes
 
@@ -36,14 +37,12 @@ FINALISTS: Final = 2
 WORTH_TRUST: Final = 1.02
 """Ratio from which a candidate is measured again."""
 
-_FIRST: Final = (
-    "heuristic", "native everywhere", "keep shared values", "heuristic small runs",
-    "heuristic without small runs", "heuristic native loops", "heuristic without native loops",
-    "native loops all", "walls opened all", "join everything", "native in loops", "unit loop@1",
-)  # fmt: skip
-"""Starting points that tell most, in order; the others follow in their own order, the slowest last."""
-
 _LAST: Final = ("fuse everything",)
+"""Starting points that take longest."""
+
+_PROFILED: Final = frozenset({"heuristic", "native everywhere", "native loops all"})
+"""Starting points whose kernels are measured however slow they are: a bank that holds the regions of winners
+only makes native code look cheap."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +119,8 @@ def _fill(graph: Graph, runner: Runner, store: Store, end: float, seed: int) -> 
         result = runner.measure(decisions, budget_s=LOOK_S, method=f"fill: {origin}")
         vectors += 1
         failed += not result.ok
+        if result.ok and origin in _PROFILED:
+            kernels += len(runner.profile(decisions))
         if time.perf_counter() > end:
             break
     kernels += _confirm(graph, runner, store)
@@ -141,13 +142,14 @@ def _confirm(graph: Graph, runner: Runner, store: Store) -> int:
 def candidates(
     graph: Graph, store: Store, rng: np.random.Generator
 ) -> Iterator[tuple[str, Decisions]]:
-    """Starting points, the most telling first, then neighbours of them and of the best, without end."""
-    starts = portfolio(graph)[1:]
-    rank = {name: index for index, name in enumerate(_FIRST)}
-    rank.update(dict.fromkeys(_LAST, 1000))
-    for start in sorted(starts, key=lambda s: rank.get(s.name, len(rank))):
+    """What a policy chooses between, starting points, then neighbours of both and of the best, endlessly."""
+    named = usual(graph)
+    yield from named
+    starts = [start for start in portfolio(graph)[1:] if start.name not in dict(named)]
+    for start in sorted(starts, key=lambda start: start.name in _LAST):
         yield start.name, start.decisions
-    parents = [graph.default, *(s.decisions for s in starts if s.name not in _LAST)]
+    parents = [graph.default, *(d for _, d in named)]
+    parents += [start.decisions for start in starts if start.name not in _LAST]
     mover = Mover(graph, rng)
     for _ in range(1000):
         best = evaluations(store, graph.fingerprint)[:3]

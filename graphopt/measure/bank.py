@@ -1,9 +1,9 @@
 """The kernel bank as a scorer: module time as a sum over kernels, thousands of vectors per second.
 
 Score = sum over kernels of time x executions, plus a dispatch cost per thunk and per loop iteration. Native
-regions that were measured whole count as measured; others are the sum of their items. What the additive form
-leaves out (overlap of independent thunks, caches shared between kernels) is the error that
-``graphopt bench bank`` reports.
+regions count as measured whole, else as predicted whole; without a trained model they are the sum of their
+items. What the additive form leaves out (overlap of independent thunks, caches shared between kernels) is the
+error that ``graphopt bench bank`` reports.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from graphopt.hlo.rewrite import plan
 from graphopt.measure.features import kernels_of
 from graphopt.measure.hash_table import HashTable
 from graphopt.measure.kernel_model import KernelModel, model_of
-from graphopt.measure.pricing import KernelPricer
+from graphopt.measure.pricing import KernelPricer, Request
 from graphopt.measure.profile import DISPATCH_NS
+from graphopt.measure.region_prices import RegionPricer
 from graphopt.measure.runner import Runner
 from graphopt.measure.scoring import Scores
 from graphopt.measure.signatures import Namer, Signatures
@@ -79,6 +80,7 @@ class BankScorer:
         self.pricer = KernelPricer(graph, store, model, pessimism)
         self.table = HashTable()
         self.regions = HashTable(64)
+        self.region_pricer = RegionPricer(model, pessimism)
         self.executions = np.minimum(graph.executions, 1e9)
         self._loops = self._loop_costs()
         self._default_s: float | None = None
@@ -188,40 +190,46 @@ class BankScorer:
         rows, nodes = np.nonzero(missing)
         _, first = np.unique(signatures.key[rows, nodes], return_index=True)
         rows, nodes = rows[first], nodes[first]
-        for row in np.unique(rows):
+        order = np.argsort(rows, kind="stable")
+        rows, nodes = rows[order], nodes[order]
+        requests = []
+        for row in np.unique(rows).tolist():
             mine = nodes[rows == row]
-            partners = signatures.partner[row, mine]
-            inside = signatures.native[row, mine]
-            wanted = list(zip(mine.tolist(), partners.tolist(), inside.tolist(), strict=True))
-            ns, _ = self.pricer.price(batch[int(row)], wanted)
-            self.table.put(signatures.key[row, mine], ns)
+            columns = (mine, signatures.partner[row, mine], signatures.native[row, mine])
+            roots = list(zip(*(column.tolist() for column in columns), strict=True))
+            requests.append(Request(batch[row], roots))
+        ns, features = self.pricer.price(requests)
+        self.table.put(signatures.key[rows, nodes], ns)
+        inside = signatures.native[rows, nodes]
+        self.region_pricer.learn(signatures.key[rows, nodes][inside], features[inside])
 
     def _total(
         self, batch: DecisionBatch, signatures: Signatures, times: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """float64 [B]; nanoseconds."""
         spent = times * self.executions
-        measured = self._measured_regions(signatures)
+        inside, region_ns = self._whole_regions(signatures)
         total = spent.sum(axis=1) + CALL_NS
-        if measured is not None:
-            inside, region_ns = measured
-            total += region_ns - np.where(inside, spent, 0.0).sum(axis=1)
+        total += region_ns - np.where(inside, spent, 0.0).sum(axis=1)
         used = signatures.region_key != 0
         total += (used * self.executions[signatures.region_node] * THUNK_NS).sum(axis=1)
         for loop, ns in self._loops:
             total += np.where(signatures.region[:, loop] >= 0, 0.0, ns)
         return np.asarray(total)
 
-    def _measured_regions(
+    def _whole_regions(
         self, signatures: Signatures
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]] | None:
-        """bool [B, N], nodes of regions measured whole; float64 [B], their nanoseconds per run."""
-        if not len(self.regions):
-            return None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Regions that were measured, or can be predicted, whole.
+
+        Returns:
+            bool [B, N], nodes of such regions; float64 [B], their nanoseconds per run.
+        """
+        used = signatures.region_key != 0
         ns = self.regions.get(signatures.region_key)
-        known = ~np.isnan(ns) & (signatures.region_key != 0)
-        if not known.any():
-            return None
+        predicted = self.region_pricer.price(signatures, used & np.isnan(ns), self.executions)
+        ns = np.where(np.isnan(ns), predicted, ns)
+        known = ~np.isnan(ns) & used
         times = np.where(known, ns, 0.0) * self.executions[signatures.region_node]
         index = np.maximum(signatures.region, 0)
         inside = (signatures.region >= 0) & np.take_along_axis(known, index, axis=1)
@@ -260,6 +268,7 @@ class BankScorer:
             if executions > 0 and abs(executions - old) > 0.01 * old:
                 self.executions[computation.first : computation.end] *= executions / old
                 self._loops = self._loop_costs()
+                self.region_pricer.forget()
 
     def _learn(
         self, decisions: Decisions, signatures: Signatures, measured: dict[int, float]

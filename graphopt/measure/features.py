@@ -255,19 +255,23 @@ def combine(parts: list[tuple[NDArray[np.float64], float]]) -> NDArray[np.float6
     Args:
         parts: (float64 [F], executions) of every cluster and instruction inside.
     """
-    stacked = np.stack([features for features, _ in parts])
-    times = np.array([executions for _, executions in parts])
-    names = [name for name, _ in FEATURES]
-    out = np.zeros(COUNT)
-    for i, name in enumerate(names):
-        column = stacked[:, i]
-        if name in _PLAIN:
-            out[i] = float(column.max())
-        else:
-            out[i] = math.log1p(float((np.expm1(column) * times).sum()))
-    out[names.index("native")], out[names.index("threads")] = 1.0, 1.0
-    out[names.index("library")] = out[names.index("runtime")] = 0.0
-    return out
+    features = np.stack([features for features, _ in parts])
+    return combine_counts(features, np.array([times for _, times in parts]))
+
+
+_NAMES: Final = [name for name, _ in FEATURES]
+_PLAIN_COLUMNS: Final = np.array([name in _PLAIN for name in _NAMES], np.bool_)
+
+
+def combine_counts(
+    features: NDArray[np.float64], times: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Like `combine`, of float64 [K, F] and float64 [K]."""
+    sums = np.log1p(times @ np.expm1(np.minimum(features, 60.0)))
+    out = np.where(_PLAIN_COLUMNS, features.max(axis=0), sums)
+    out[_NAMES.index("native")], out[_NAMES.index("threads")] = 1.0, 1.0
+    out[_NAMES.index("library")] = out[_NAMES.index("runtime")] = 0.0
+    return np.asarray(out)
 
 
 def kernel_keys(graph: Graph, decisions: Decisions) -> dict[int, Kernel]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.clusters import Cluster, ClusterFormer
 from graphopt.hlo.joins import reads_at_own_index
-from graphopt.measure.features import FEATURES, KernelReader
+from graphopt.measure.features import COUNT, FEATURES, KernelReader
 from graphopt.measure.kernel_model import KernelModel
 from graphopt.measure.profile import DISPATCH_NS
 from graphopt.store import Store
@@ -42,6 +43,19 @@ class _Part:
     native: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Kernels of one decision vector whose times are needed.
+
+    Attributes:
+        decisions: the vector.
+        roots: (root, root that it joins or -1, whether it is inside a native region).
+    """
+
+    decisions: Decisions
+    roots: Sequence[tuple[int, int, bool]]
+
+
 class KernelPricer:
     """Times of kernels of one graph: from the bank where it knows them, else predicted."""
 
@@ -55,7 +69,7 @@ class KernelPricer:
             store: the bank; None predicts everything.
             model: of unmeasured kernels.
             pessimism: standard deviations (of the logarithm) added to predicted times. Above 0, a matrix
-                product in native code costs at least what it costs as a call, unless its region was measured.
+                product in a native region of which nothing is known costs at least what it costs as a call.
         """
         self.graph = graph
         self.store = store
@@ -65,34 +79,30 @@ class KernelPricer:
         self.known = 0
         self.predicted = 0
 
-    def price(
-        self, decisions: Decisions, wanted: list[tuple[int, int, bool]]
-    ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Times of the kernels rooted at some nodes.
+    def price(self, requests: Sequence[Request]) -> tuple[Floats, Floats]:
+        """Times of the kernels rooted at some nodes of some vectors.
 
-        Args:
-            decisions: the vector they belong to.
-            wanted: (root, root that it joins or -1, whether it is inside a native region).
+        One look into the bank and one prediction serve all requests: both cost about a millisecond
+        whatever they are asked.
 
         Returns:
-            float64 [K], nanoseconds per execution, dispatch included; bool [K], True where the bank
-            knew all parts.
+            float64 [K], nanoseconds per execution, dispatch included; float64 [K, F], features of the roots,
+            without what they share with those they join. K counts the roots of all requests, in order.
         """
-        former = ClusterFormer(self.graph, decisions)
-        jobs = [self._parts(former, *request) for request in wanted]
-        parts = [part for job in jobs for _, part in job]
-        values, from_bank = self._times(parts)
-        times, known, position = [], [], 0
-        for job, (_, _, native) in zip(jobs, wanted, strict=True):
+        jobs: list[list[tuple[float, _Part]]] = []
+        native: list[bool] = []
+        for request in requests:
+            former = ClusterFormer(self.graph, request.decisions)
+            jobs += [self._parts(former, *root) for root in request.roots]
+            native += [inside for _, _, inside in request.roots]
+        values = self._times([part for job in jobs for _, part in job])
+        times, features, position = [], [], 0
+        for job, inside in zip(jobs, native, strict=True):
             here = slice(position, position + len(job))
             position += len(job)
-            total = float(sum(sign * v for (sign, _), v in zip(job, values[here], strict=True)))
-            own = float(values[here][-1]) if job else 0.0
-            joined = bool(job) and job[-1][0] == 0.0
-            total = max(total, MIN_MARGINAL * own) if joined else total
-            times.append(max(total, 0.1) + (0.0 if native or joined else DISPATCH_NS))
-            known.append(bool(from_bank[here].all()))
-        return np.asarray(times), np.asarray(known, np.bool_)
+            times.append(_total(job, values[here], inside))
+            features.append(_features(job))
+        return np.asarray(times), np.array(features).reshape(len(jobs), COUNT)
 
     def _parts(
         self, former: ClusterFormer, root: int, partner: int, native: bool
@@ -142,13 +152,11 @@ class KernelPricer:
         features[0] = float(native)
         return _Part(key, features, native)
 
-    def _times(self, parts: list[_Part]) -> tuple[Floats, NDArray[np.bool_]]:
+    def _times(self, parts: list[_Part]) -> Floats:
         out = np.zeros(len(parts))
-        known = np.zeros(len(parts), np.bool_)
         native = np.array([p.native for p in parts], np.bool_)
         if native.any():
             out[native] = self._native_times(np.stack([p.features for p in parts if p.native]))
-            known |= native
         keys = sorted({p.key for p in parts if not p.native})
         bank = get_kernels(self.store, keys) if self.store is not None and keys else {}
         missing = []
@@ -156,7 +164,7 @@ class KernelPricer:
             if part.native:
                 continue
             if part.key in bank:
-                out[i], known[i] = bank[part.key], True
+                out[i] = bank[part.key]
             else:
                 missing.append(i)
         if missing:
@@ -164,7 +172,7 @@ class KernelPricer:
             out[missing] = ns * np.exp(self.pessimism * deviation)
         self.known += len(parts) - len(missing)
         self.predicted += len(missing)
-        return out, known
+        return out
 
     def _native_times(self, features: Floats) -> Floats:
         """float64 [K]; items of native regions, of which no single one can be measured."""
@@ -177,6 +185,23 @@ class KernelPricer:
             called_ns = ns * np.exp(self.pessimism * deviation) + DISPATCH_NS
             out[products] = np.maximum(out[products], called_ns)
         return out
+
+
+def _total(job: list[tuple[float, _Part]], values: Floats, native: bool) -> float:
+    """Nanoseconds of one root from those of its parts."""
+    total = float(sum(sign * value for (sign, _), value in zip(job, values, strict=True)))
+    joined = bool(job) and job[-1][0] == 0.0
+    if joined:
+        total = max(total, MIN_MARGINAL * float(values[-1]))
+    return max(total, 0.1) + (0.0 if native or joined else DISPATCH_NS)
+
+
+def _features(job: list[tuple[float, _Part]]) -> Floats:
+    """float64 [F]; of one root, from those of its parts."""
+    if len(job) == 1:
+        return job[0][1].features
+    counts = sum((sign * np.expm1(part.features) for sign, part in job), np.zeros(COUNT))
+    return np.asarray(np.log1p(np.maximum(counts, 0.0)))
 
 
 def _merge(one: Cluster, two: Cluster) -> Cluster:

@@ -144,9 +144,8 @@ class Simulator:
         self.evaluations += count
         seconds = np.empty(count)
         peak = np.empty((count, len(self.cluster)))
-        with ThreadPoolExecutor(
-            1
-        ) as beside:  # numpy and compiled code both let go of the interpreter
+        # numpy and compiled code both let go of the interpreter
+        with ThreadPoolExecutor(1) as beside:
             for start in range(0, count, chunk):
                 part = device[start : start + chunk]
                 choice = None if fuse is None else fuse[start : start + chunk]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
-from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
+from graphopt.policy.costs import CostModel
+from graphopt.policy.heuristic import STEPS, heuristic_steps, one_core
+from graphopt.policy.native import native_below
 
 MAX_NODES: Final = 4000
 """Larger graphs get the heuristic only: each further candidate costs time inside the user's compile."""
@@ -17,8 +20,8 @@ MAX_NODES: Final = 4000
 MAX_NATIVE_NODES: Final = 600
 """Largest graph that is offered as native code altogether: compile time grows faster than size."""
 
-_CHECKED_STEPS: Final = ("small runs", "native loops")
-"""Steps of the heuristic that are offered apart: the ones with the largest gains and losses."""
+NATIVE_BELOW_NS: Final = (20_000.0, 100_000.0)
+"""Kernels up to so much estimated work are offered as native code, beyond those of the heuristic."""
 
 _VIEWS: Final = frozenset({"bitcast", "broadcast", "reshape", "iota", "get-tuple-element", "tuple"})
 
@@ -26,27 +29,33 @@ _VIEWS: Final = frozenset({"bitcast", "broadcast", "reshape", "iota", "get-tuple
 def candidates(graph: Graph) -> list[tuple[str, Decisions]]:
     """Distinct vectors other than XLA's own, the heuristic's first where it changes anything."""
     made: list[tuple[str, Decisions]] = []
-
-    def add(name: str, decisions: Decisions) -> None:
+    for name, decisions in _make(graph):
         known = [graph.default, *(other for _, other in made)]
         if not any(decisions.same_as(other) for other in known):
             made.append((name, decisions))
-
-    whole = heuristic(graph)
-    if whole is not None:
-        add("heuristic", whole)
-    if len(graph) > MAX_NODES:
-        return made
-    if whole is not None:
-        for step in _CHECKED_STEPS:
-            add(f"heuristic {step}", heuristic_steps(graph, [step]))
-            rest = [s for s in STEPS if s != step]
-            add(f"heuristic without {step}", heuristic_steps(graph, rest))
-    if len(graph) <= MAX_NATIVE_NODES:
-        add("native everywhere", _native(graph, loops_only=False))
-        add("native loops all", _native(graph, loops_only=True))
-    add("keep shared values", _keep_shared(graph))
     return made
+
+
+def _make(graph: Graph) -> Iterator[tuple[str, Decisions]]:
+    model = CostModel(graph)
+    whole = heuristic_steps(graph, STEPS, model)
+    yield "heuristic", whole
+    if len(graph) > MAX_NODES:
+        return
+    for limit in NATIVE_BELOW_NS:
+        more = whole.copy()
+        native_below(graph, model, more, limit)
+        yield f"heuristic, native below {limit / 1000:.0f} us", more
+    split = [step for step in STEPS if step != "one core"]
+    yield "heuristic without one core", heuristic_steps(graph, split, model)
+    yield "heuristic native loops", heuristic_steps(graph, ["native loops", "reductions"], model)
+    alone = graph.default.copy()
+    one_core(graph, model, alone)
+    yield "one core", alone
+    if len(graph) <= MAX_NATIVE_NODES:
+        yield "native everywhere", _native(graph, loops_only=False)
+        yield "native loops all", _native(graph, loops_only=True)
+    yield "keep shared values", _keep_shared(graph)
 
 
 def _native(graph: Graph, loops_only: bool) -> Decisions:

@@ -1,14 +1,15 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Six steps, each a function that edits a copy of XLA's decisions:
+Seven steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
-2. in the remaining loops, runs of small kernels become native regions;
+2. elsewhere, runs of small kernels become native regions;
 3. reductions to scalars that XLA computes in scalar code or from copies become trees;
 4. values that XLA recomputes at more cost than a trip through memory are written to memory;
 5. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
-6. outputs of one shape that read the same large arrays are computed in one pass.
+6. outputs of one shape that read the same large arrays are computed in one pass;
+7. loops that XLA splits over cores, but that are too short for it, run on one.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -21,33 +22,12 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel
-
-MARGIN: Final = 1.2
-"""Estimated gain from which a loop becomes native."""
-
-MAX_NATIVE_CODE: Final = 2800.0
-"""Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
-faster than size. At this size it is about 1.5 times that of XLA's default; regions inside the loop
-are cut to a length where it is not longer than the default's."""
-
-SMALL_KERNEL_NS: Final = 500.0
-"""A kernel shorter than this spends a good part of its time in dispatch."""
-
-MIN_EXECUTIONS: Final = 8.0
-"""Straight-line regions are made inside loops only where code runs this often per call."""
-
-MIN_SAVED_SHARE: Final = 0.03
-"""Part of a body's time that regions inside it must save in dispatch: below, the order of execution that
-they bring along can cost more."""
-
-MIN_ENTRY_KERNELS: Final = 48
-"""Outside loops they are made only of so many small kernels."""
+from graphopt.policy.native import native_loops, small_runs, unit_index
 
 RECOMPUTE_MARGIN: Final = 2.5
 MIN_SAVED_NS: Final = 1000.0
@@ -61,8 +41,18 @@ LARGE_BYTES: Final = 1 << 19
 second of them, while separate ones can be computed on two cores at once."""
 
 LIBRARY_ELEMENTS: Final = 1 << 15
+REDUCTIONS: Final = 2
+MAX_MEMBERS: Final = 24
+"""Reductions of one normalisation, and nodes that it has at most."""
+
 MAX_CLOSURE: Final = 64
 """Largest set of fused users followed to find where a value ends up."""
+
+
+SPLIT_NS: Final = 15_000.0
+SPLIT_ELEMENTS: Final = 1 << 15
+"""Handing the parts of one kernel to other threads and waiting for them, in nanoseconds of estimated work;
+loops over more elements gain from the caches of two cores whatever their work."""
 
 
 STEPS: Final = (
@@ -72,6 +62,7 @@ STEPS: Final = (
     "keep in memory",
     "library normalisations",
     "one pass outputs",
+    "one core",
 )
 """Names of the steps, in order."""
 
@@ -82,16 +73,24 @@ def heuristic(graph: Graph) -> Decisions | None:
     return None if decisions.same_as(graph.default) else decisions
 
 
-def heuristic_steps(graph: Graph, steps: Collection[str]) -> Decisions:
-    """Decisions of some of the steps only, for searches that try them apart."""
-    model = CostModel(graph)
+def heuristic_steps(
+    graph: Graph, steps: Collection[str], model: CostModel | None = None
+) -> Decisions:
+    """Decisions of some of the steps only, for searches that try them apart.
+
+    Args:
+        graph: of the program.
+        steps: some of `STEPS`.
+        model: the graph's costs, if they are known already.
+    """
+    model = CostModel(graph) if model is None else model
     decisions = graph.default.copy()
     masks = graph.masks
     native: set[int] = set()
     if "native loops" in steps:
-        native = _native_loops(graph, model, decisions, masks.unit)
+        native = native_loops(graph, model, decisions)
     if "small runs" in steps:
-        _small_runs(graph, model, decisions, masks.unit, native)
+        small_runs(graph, model, decisions, native)
     if "reductions" in steps:
         walls.replace_reductions(graph, decisions, model.computations[-1].default_ns(model.cores))
     if "keep in memory" in steps:
@@ -100,124 +99,9 @@ def heuristic_steps(graph: Graph, steps: Collection[str]) -> Decisions:
         _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
     if "one pass outputs" in steps:
         _one_pass_outputs(graph, decisions, masks.join, native)
+    if "one core" in steps:
+        one_core(graph, model, decisions)
     return decisions
-
-
-def _unit_index(graph: Graph, kind: UnitKind) -> int:
-    return next(i for i, unit in enumerate(graph.units) if unit.kind is kind)
-
-
-def _native_loops(
-    graph: Graph, model: CostModel, decisions: Decisions, allowed: np.ndarray
-) -> set[int]:
-    """Makes loops native, outermost first; returns the computations inside them."""
-    unit = _unit_index(graph, UnitKind.NATIVE)
-    inside: set[int] = set()
-    for index in range(len(graph.computations) - 1, -1, -1):
-        computation = graph.computations[index]
-        if index in inside:
-            _include(model, range(computation.first, computation.end), inside)
-            continue
-        for node in model.callees:
-            if not computation.first <= node < computation.end:
-                continue
-            if decisions.unit[node] == unit:
-                inside.update(model.callees[node])
-                continue
-            cost = model.control(node)
-            if (
-                graph.ops[node].name == "while"
-                and allowed[node, unit]
-                and cost.code <= MAX_NATIVE_CODE
-                and cost.default_ns(model.cores) > MARGIN * cost.native_ns() + costs.LOOP_NS
-            ):
-                decisions.unit[node] = unit
-                inside.update(model.callees[node])
-                _open_walls(graph, model, decisions, node)
-    return inside
-
-
-def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
-    """Replaces what keeps a loop from being native, also in the loops inside it."""
-    for index in model.callees[loop]:
-        computation = graph.computations[index]
-        nodes = range(computation.first, computation.end)
-        walls.open_walls(graph, decisions, nodes)
-        for node in nodes:
-            if node in model.callees and not walls.unroll(graph, decisions, node):
-                _open_walls(graph, model, decisions, node)
-
-
-def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
-    for node in nodes:
-        inside.update(model.callees.get(node, ()))
-
-
-def _small_runs(
-    graph: Graph,
-    model: CostModel,
-    decisions: Decisions,
-    allowed: np.ndarray,
-    native: set[int],
-) -> None:
-    """Gathers small kernels of loop bodies and branches into native regions."""
-    unit = _unit_index(graph, UnitKind.NATIVE)
-    for index, computation in enumerate(graph.computations):
-        if index in native:
-            continue
-        small = [
-            node
-            for node in range(computation.first, computation.end)
-            if not decisions.fuse[node]
-            and allowed[node, unit]
-            and _is_small(graph, model, decisions, node)
-        ]
-        if not _worth_regions(graph, model, index, len(small)):
-            continue
-        decisions.unit[small] = unit
-        for node in small:
-            if walls.is_wall(graph, node):
-                decisions.restructure[node] = walls.opening_code(graph, node)
-
-
-def _worth_regions(graph: Graph, model: CostModel, index: int, small: int) -> bool:
-    """Regions are made where code runs often, or where dispatch of many kernels is the time."""
-    computation = graph.computations[index]
-    if computation.role in (Role.LOOP_BODY, Role.BRANCH):
-        saved = (small - 1) * costs.THUNK_NS
-        whole = model.computations[index].default_ns(model.cores)
-        often = graph.executions[computation.first] >= MIN_EXECUTIONS
-        return bool(often and saved > MIN_SAVED_SHARE * whole)
-    return computation.role is Role.ENTRY and small >= MIN_ENTRY_KERNELS
-
-
-def _is_small(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> bool:
-    """True for a kernel that spends a good part of its time in dispatch, now or when replaced."""
-    op = graph.ops[node]
-    if op.kind in (OpKind.STRUCTURE, OpKind.CONTROL) or op.name == "bitcast":
-        return False
-    if walls.is_wall(graph, node):
-        call, replacement = walls.wall_costs(graph, node)
-        return replacement < call + costs.THUNK_NS
-    if op.name == "dot":
-        flops = costs.dot_flops(graph, node)
-        call = costs.RUNTIME_CALL_NS + flops / costs.DOT_FLOPS_PER_NS
-        return flops / costs.NATIVE_DOT_FLOPS_PER_NS < call
-    if graph.units[decisions.unit[node]].threads > 1:
-        return False
-    return _cluster_work(graph, model, node) < SMALL_KERNEL_NS
-
-
-def _cluster_work(graph: Graph, model: CostModel, root: int) -> float:
-    seen, stack, total = {root}, [root], 0.0
-    while stack:
-        node = stack.pop()
-        total += model.work[node]
-        for operand in graph.operand_lists[node]:
-            if operand not in seen and graph.default.fuse[operand]:
-                seen.add(operand)
-                stack.append(operand)
-    return total
 
 
 def _keep_in_memory(graph: Graph, decisions: Decisions, allowed: np.ndarray) -> None:
@@ -249,8 +133,9 @@ def _keep_in_memory(graph: Graph, decisions: Decisions, allowed: np.ndarray) -> 
             if elementwise:
                 uses[operand].update(uses[node])
             else:
-                share = _share(graph, node, operand)
-                uses[operand][node, slot] = min(here * share, 1e15)
+                share = costs.share(graph, node, operand)
+                place = costs.place_read(graph, node, slot, uses[node])
+                uses[operand][place] = min(here * share, 1e15)
     decisions.fuse[:] = fuse
 
 
@@ -270,30 +155,9 @@ def _cost_per_element(graph: Graph, fuse: list[bool]) -> list[float]:
         cost = op.cost
         for operand in graph.operand_lists[node]:
             if fuse[operand]:
-                cost += out[operand] * _share(graph, node, operand)
+                cost += out[operand] * costs.share(graph, node, operand)
         out.append(min(cost, 1e6))
     return out
-
-
-def _share(graph: Graph, node: int, operand: int) -> float:
-    """Operand elements evaluated per result element."""
-    op = graph.ops[node]
-    if op.name == "reduce":
-        return max(1.0, float(graph.elements[operand]) / max(1.0, float(graph.elements[node])))
-    if op.name in ("concatenate", "pad") or (
-        op.name == "broadcast" and _repeats_innermost(graph, node)
-    ):
-        return float(graph.elements[operand]) / max(1.0, float(graph.elements[node]))
-    return 1.0
-
-
-def _repeats_innermost(graph: Graph, node: int) -> bool:
-    """True if a broadcast repeats its operand along the innermost loop, which computes it once."""
-    shape = graph.source.shapes[node]
-    if not shape.dimensions:
-        return False
-    proto = HloInstructionProto.FromString(graph.source.attributes[node])
-    return shape.layout.minor_to_major[0] not in proto.dimensions
 
 
 def _set_parts(graph: Graph, decisions: Decisions, node: int, cost: float) -> None:
@@ -314,7 +178,7 @@ def _library_normalisations(
     native: set[int],
 ) -> None:
     """Hands a reduction and the elementwise code around it to the library as one call."""
-    library = _unit_index(graph, UnitKind.LIBRARY)
+    library = unit_index(graph, UnitKind.LIBRARY)
     inside_ok, root_ok = graph.library_nodes
     for root in range(len(graph) - 1, -1, -1):
         if (
@@ -344,11 +208,13 @@ def _library_closure(
 ) -> set[int] | None:
     """Nodes that one library call would compute: fused ones, and roots that only they use.
 
-    None if nothing is gained: no reduction inside that another member waits for.
+    None if nothing is gained: it is not the two reductions of one normalisation over rows (mean and variance,
+    maximum and sum), of which one is written to memory now. With one there is too little to save; chains of
+    normalisations, and those over columns, are slow as one call.
     """
     members = {root}
     stack = [root]
-    reductions = 0
+    reductions = written = 0
     while stack:
         node = stack.pop()
         for operand in graph.operand_lists[node]:
@@ -365,10 +231,22 @@ def _library_closure(
             ):
                 continue
             else:
-                reductions += graph.ops[operand].name == "reduce"
+                written += graph.ops[operand].name == "reduce"
+            if graph.ops[operand].name == "reduce":
+                reductions += 1
+                if not _reduces_rows(graph, operand):
+                    return None
             members.add(operand)
             stack.append(operand)
-    return members if reductions else None
+    usual = reductions == REDUCTIONS and len(members) <= MAX_MEMBERS
+    return members if written and usual else None
+
+
+def _reduces_rows(graph: Graph, node: int) -> bool:
+    """True if a reduction is over the dimension that lies together in memory, and no other."""
+    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    layout = graph.source.shapes[graph.operand_lists[node][0]].layout
+    return list(proto.dimensions) == [layout.minor_to_major[0]]
 
 
 def _within(graph: Graph, decisions: Decisions, value: int, members: set[int]) -> bool:
@@ -421,3 +299,20 @@ def _elementwise_inputs(graph: Graph, decisions: Decisions, root: int) -> set[in
             else:
                 inputs.add(operand)
     return inputs
+
+
+def one_core(graph: Graph, model: CostModel, decisions: Decisions) -> None:
+    """Keeps loops on one core where splitting them costs more than it saves."""
+    single = next(
+        (i for i, u in enumerate(graph.units) if u.kind is UnitKind.LOOP and u.threads == 1), None
+    )
+    if single is None:
+        return
+    for root in range(len(graph)):
+        unit = graph.units[decisions.unit[root]]
+        if decisions.fuse[root] or unit.kind is not UnitKind.LOOP or unit.threads < 2:
+            continue
+        saved = model.cluster_ns(decisions.fuse, root) * (1.0 - 1.0 / unit.threads)
+        small = saved < SPLIT_NS and graph.elements[root] <= SPLIT_ELEMENTS
+        if small and graph.masks.unit[root, single]:
+            decisions.unit[root] = single

@@ -131,7 +131,12 @@ def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
         "machine": {"name": "M", "cores": 2},
         "versions": {"jaxlib": "0"},
         "date": "2000-01-01",
-        "settings": {"workloads": "held-out", "policy": "x", "rival": "heuristic"},
+        "settings": {
+            "workloads": "held-out",
+            "policy": "x",
+            "rival": "heuristic",
+            "policy_key": f"learned-{load(run / 'policy').digest}",
+        },
         "workloads": [row, {**row, "name": "q", "status": "failed: x"}],
     }
     (tmp_path / "report").mkdir()
@@ -141,5 +146,9 @@ def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
     assert load(place).digest in card and "0.25" in card
     assert "2.00x" in card and "not measured: q" in card and "below 0.95x: none" in card
     assert "Not measured." in ship(run, None, place).read_text()
-    with pytest.raises(PolicyError):
+    with pytest.raises(PolicyError, match="cannot be read"):
         ship(run, tmp_path / "nowhere", place)
+    report["settings"]["policy_key"] = "learned-of-another"
+    (tmp_path / "report" / "report.json").write_text(json.dumps(report))
+    with pytest.raises(PolicyError, match="another policy, learned-of-another"):
+        ship(run, tmp_path / "report", place)

@@ -43,9 +43,6 @@ CONFIRM_SHARE: Final = 0.15
 ATTRIBUTION_SHARE: Final = 0.07
 """Part of a module's time in which its finalists are taken apart, to say what makes them faster."""
 
-EXPLAINED: Final = 2
-"""Finalists that are taken apart."""
-
 
 def tune(
     fn: Callable[..., Any],
@@ -178,9 +175,10 @@ def _search_module(
         chosen = _choose(runner, search, store)
         found = [search.result(k) for k in chosen]
         if runner.measured and not interrupted:
-            # Those that are confirmed first, and so most likely adopted.
-            for number, known in enumerate(chosen[:EXPLAINED]):
-                shares = attribute(runner, known.decisions, ATTRIBUTION_SHARE * share_s / EXPLAINED)
+            # Any of those that will be confirmed may be adopted.
+            for number, known in enumerate(chosen[:MAX_CONFIRMED]):
+                limit_s = ATTRIBUTION_SHARE * share_s / MAX_CONFIRMED
+                shares = attribute(runner, known.decisions, limit_s)
                 found[number] = replace(found[number], shares=shares)
         return found, interrupted
 

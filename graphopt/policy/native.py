@@ -1,0 +1,175 @@
+"""What becomes native code: whole loops, and runs of short kernels.
+
+A native region is one function on one core. It saves the dispatch of every kernel inside and the hand-over
+between threads, and its kernels run one after the other in its order; matrix products in it are plain loops.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.module import Role
+from graphopt.hlo.ops import OpKind
+from graphopt.machine import UnitKind
+from graphopt.policy import costs, walls
+from graphopt.policy.costs import CostModel
+
+MARGIN: Final = 1.2
+"""Estimated gain from which a loop becomes native."""
+
+MAX_NATIVE_CODE: Final = 2800.0
+"""Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
+faster than size. At this size it is about 1.5 times that of XLA's default; regions inside the loop
+are cut to a length where it is not longer than the default's."""
+
+TINY_KERNEL_NS: Final = 500.0
+SMALL_KERNEL_NS: Final = 2000.0
+"""A kernel shorter than these spends most, or a good part, of its time in dispatch and hand-over."""
+
+MIN_EXECUTIONS: Final = 8.0
+MIN_BODY_SHARE: Final = 0.03
+"""Walls are replaced in bodies that run this often per call, where regions save this part of a body's
+time in dispatch."""
+
+MIN_SAVED_SHARE: Final = 0.004
+"""Part of the program's time that the regions of one computation must save in dispatch: below, the order of
+execution that they bring along can cost more."""
+
+
+def unit_index(graph: Graph, kind: UnitKind) -> int:
+    """The first unit of a kind that every machine has."""
+    return next(i for i, unit in enumerate(graph.units) if unit.kind is kind)
+
+
+def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[int]:
+    """Makes loops native, outermost first; returns the computations inside them."""
+    unit = unit_index(graph, UnitKind.NATIVE)
+    allowed = graph.masks.unit
+    inside: set[int] = set()
+    for index in range(len(graph.computations) - 1, -1, -1):
+        computation = graph.computations[index]
+        if index in inside:
+            _include(model, range(computation.first, computation.end), inside)
+            continue
+        for node in model.callees:
+            if not computation.first <= node < computation.end:
+                continue
+            if decisions.unit[node] == unit:
+                inside.update(model.callees[node])
+                continue
+            cost = model.control(node)
+            if (
+                graph.ops[node].name == "while"
+                and allowed[node, unit]
+                and cost.code <= MAX_NATIVE_CODE
+                and cost.default_ns(model.cores) > MARGIN * cost.native_ns() + costs.LOOP_NS
+            ):
+                decisions.unit[node] = unit
+                inside.update(model.callees[node])
+                _open_walls(graph, model, decisions, node)
+    return inside
+
+
+def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
+    """Replaces what keeps a loop from being native, also in the loops inside it."""
+    for index in model.callees[loop]:
+        computation = graph.computations[index]
+        nodes = range(computation.first, computation.end)
+        walls.open_walls(graph, decisions, nodes)
+        for node in nodes:
+            if node in model.callees and not walls.unroll(graph, decisions, node):
+                _open_walls(graph, model, decisions, node)
+
+
+def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
+    for node in nodes:
+        inside.update(model.callees.get(node, ()))
+
+
+def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set[int]) -> None:
+    """Gathers small kernels outside native loops into native regions.
+
+    In bodies that run often, where regions save a good part of the time, walls and small products among
+    them are replaced; elsewhere only kernels that are no such calls are gathered.
+
+    Args:
+        graph: of the program.
+        model: its costs.
+        decisions: changed in place.
+        native: computations that are native already.
+    """
+    unit = unit_index(graph, UnitKind.NATIVE)
+    program_ns = model.computations[-1].default_ns(model.cores)
+    for index, computation in enumerate(graph.computations):
+        if index in native:
+            continue
+        nodes = range(computation.first, computation.end)
+        movable = [node for node in nodes if _may_move(graph, decisions, node)]
+        tiny = [node for node in movable if _is_tiny(graph, model, decisions, node)]
+        if _often(graph, model, index, len(tiny)):
+            decisions.unit[tiny] = unit
+            for node in tiny:
+                if walls.is_wall(graph, node):
+                    decisions.restructure[node] = walls.opening_code(graph, node)
+        small = [
+            node for node in movable if _is_short(graph, model, decisions, node, SMALL_KERNEL_NS)
+        ]
+        saved = (len(small) - 1) * costs.THUNK_NS * float(graph.executions[computation.first])
+        if saved > MIN_SAVED_SHARE * program_ns:
+            decisions.unit[small] = unit
+
+
+def _often(graph: Graph, model: CostModel, index: int, tiny: int) -> bool:
+    """True for a body where regions of so many kernels save a good part of the time."""
+    computation = graph.computations[index]
+    saved = (tiny - 1) * costs.THUNK_NS
+    whole = model.computations[index].default_ns(model.cores)
+    return bool(
+        computation.role in (Role.LOOP_BODY, Role.BRANCH)
+        and graph.executions[computation.first] >= MIN_EXECUTIONS
+        and saved > MIN_BODY_SHARE * whole
+    )
+
+
+def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns: float) -> None:
+    """Puts every kernel of less estimated work on one core than that into native code, as it is."""
+    unit = unit_index(graph, UnitKind.NATIVE)
+    for node in range(len(graph)):
+        if _may_move(graph, decisions, node) and _is_short(graph, model, decisions, node, limit_ns):
+            decisions.unit[node] = unit
+
+
+def _may_move(graph: Graph, decisions: Decisions, node: int) -> bool:
+    """True for the root of a kernel that may become native."""
+    op = graph.ops[node]
+    view = op.name == "bitcast" and not decisions.fuse[graph.operand_lists[node][0]]
+    return bool(
+        not decisions.fuse[node]
+        and graph.masks.unit[node, unit_index(graph, UnitKind.NATIVE)]
+        and op.kind not in (OpKind.STRUCTURE, OpKind.CONTROL)
+        and not view
+    )
+
+
+def _is_short(
+    graph: Graph, model: CostModel, decisions: Decisions, node: int, limit_ns: float
+) -> bool:
+    """True for a kernel, no wall, of less work than a limit, its products as plain loops."""
+    if walls.is_wall(graph, node):
+        return False
+    return model.cluster_ns(decisions.fuse, node, plain_products=True) < limit_ns
+
+
+def _is_tiny(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> bool:
+    """True for a kernel that spends a good part of its time in dispatch, now or when replaced."""
+    if walls.is_wall(graph, node):
+        call, replacement = walls.wall_costs(graph, node)
+        return replacement < call + costs.THUNK_NS
+    if graph.ops[node].name == "dot":
+        flops = costs.dot_flops(graph, node)
+        call = costs.RUNTIME_CALL_NS + flops / costs.DOT_FLOPS_PER_NS
+        return costs.native_dot_ns(graph, node) < call
+    if graph.units[decisions.unit[node]].threads > 1:
+        return False
+    return model.cluster_ns(decisions.fuse, node) < TINY_KERNEL_NS
