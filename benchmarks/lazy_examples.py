@@ -14,14 +14,16 @@ import contextlib
 import importlib.util
 import io
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+
+from graphopt.measure.child import Child
+from graphopt.measure.timing import summarise
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "lazy"
@@ -32,6 +34,7 @@ ARGUMENTS: dict[str, dict[str, int]] = {
     "digits_transformer": {"epochs": 6},
 }
 WARM_UP = 2
+TIMEOUT_S = 600.0
 
 
 def run_example(name: str) -> tuple[float, Any]:
@@ -61,67 +64,38 @@ def child(name: str, mode: str) -> None:
         print(json.dumps({"seconds": seconds, "result": numbers, "optimizer": outcome}), flush=True)
 
 
-class Process:
-    """One child."""
+def start(name: str, mode: str) -> Child:
+    """A child that runs an example once per request."""
+    return Child(["-m", "benchmarks.lazy_examples", "--child", mode, "--only", name], name)
 
-    def __init__(self, name: str, mode: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.lazy_examples",
-            "--child",
-            mode,
-            "--only",
-            name,
-        ]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-        )
 
-    def run(self) -> dict[str, Any]:
-        """One run of the example."""
-        if self.process.stdin is None or self.process.stdout is None:
-            raise SystemExit("the child has no pipes")
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise SystemExit("the example failed")
-        return dict(json.loads(line))
-
-    def close(self) -> None:
-        """Ends the child."""
-        self.process.communicate()
+def run(process: Child) -> dict[str, Any]:
+    """One run of the example."""
+    return dict(json.loads(process.ask("run", TIMEOUT_S)))
 
 
 def measure(name: str, rounds: int) -> float:
     """Prints a row of a Markdown table; returns time off / time on."""
-    on, off, checked = (Process(name, mode) for mode in ("on", "off", "checked"))
+    on, off, checked = (start(name, mode) for mode in ("on", "off", "checked"))
     for _ in range(WARM_UP):
-        on.run()
-        off.run()
-    pairs = [(on.run(), off.run()) for _ in range(rounds)]
-    ratios = [b["seconds"] / a["seconds"] for a, b in pairs]
-    low, high = np.quantile(
-        [median(np.random.default_rng(k).choice(ratios, rounds)) for k in range(999)],
-        (0.025, 0.975),
-    )
-    for _ in range(
-        WARM_UP
-    ):  # graphs seen for the first time run op by op: there is nothing to compare
-        checked.run()
-    outcome = checked.run()["optimizer"]
+        run(on)
+        run(off)
+    pairs = [(run(on), run(off)) for _ in range(rounds)]
+    times = summarise(np.array([(b["seconds"], a["seconds"]) for a, b in pairs]))
+    for _ in range(WARM_UP):  # graphs seen for the first time run op by op: nothing to compare
+        run(checked)
+    outcome = run(checked)["optimizer"]
     equal = all(np.allclose(a["result"], b["result"], rtol=1e-2, atol=1e-4) for a, b in pairs)
     for process in (on, off, checked):
         process.close()
     differs = outcome.get("differs from the default", 0)
     print(
-        f"| {name} | {median(b['seconds'] for _, b in pairs):.2f} | {median(ratios):.2f}x | "
-        f"{low:.2f}-{high:.2f} | {'yes' if equal else 'NO'} | {differs} | "
+        f"| {name} | {times.baseline_s:.2f} | {times.speedup:.2f}x | "
+        f"{times.low:.2f}-{times.high:.2f} | {'yes' if equal else 'NO'} | {differs} | "
         f"{', '.join(f'{k}: {v}' for k, v in outcome.items())} |",
         flush=True,
     )
-    return median(ratios)
+    return times.speedup
 
 
 def main() -> None:

@@ -100,7 +100,8 @@ def test_a_region_is_priced_by_the_sum_of_its_items_as_often_as_they_run():
 
 
 def test_with_few_regions_in_the_bank_none_is_predicted_whole():
-    model = KernelModel(kernels(MIN_KERNELS, 0))
-    assert not model.knows_regions
-    few = [k for k in kernels(4 * MIN_KERNELS, 0) if k.features[NAMES.index("native")] > 0]
-    assert KernelModel(few).knows_regions == (len(few) >= MIN_REGIONS)
+    assert not KernelModel(kernels(MIN_KERNELS, 0)).knows_regions
+    rows = native_features(np.random.default_rng(2), MIN_REGIONS).tolist()
+    regions = [Kernel(f"r{i}", 100.0 + i, 1, tuple(row)) for i, row in enumerate(rows)]
+    assert not KernelModel(regions[1:]).knows_regions
+    assert KernelModel(regions).knows_regions

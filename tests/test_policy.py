@@ -24,6 +24,7 @@ from graphopt.policy.base import xla_default
 from graphopt.policy.costs import CostModel, LoopCosts
 from graphopt.policy.heuristic import heuristic, heuristic_steps, one_core
 from graphopt.policy.native import native_below
+from graphopt.policy.recompute import copies, shares
 
 
 @functools.cache
@@ -369,7 +370,7 @@ def test_a_value_read_at_several_places_costs_as_often_as_it_is_computed():
         return hot + jnp.roll(hot, 1) + jnp.roll(hot, 2)
 
     graph = program(blur, (4096,)).graph
-    times = costs.copies(graph)
+    times = copies(graph, shares(graph))
     sines = nodes(graph, "sine")
     fused = [n for n in sines if graph.default.fuse[n]]
     assert all(times[n] == 1.0 for n in sines if not graph.default.fuse[n])

@@ -73,3 +73,10 @@ def test_every_command_it_names_exists() -> None:
 def test_its_links_resolve() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_no_page_holds_a_long_paragraph_twice() -> None:
+    for page in (ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))):
+        paragraphs = re.split(r"\n\s*\n", page.read_text())
+        long = [p.strip() for p in paragraphs if len(p.strip()) > 100]
+        assert len(long) == len(set(long)), page.name

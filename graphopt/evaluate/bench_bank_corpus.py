@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from graphopt.corpus import load_corpus
-from graphopt.errors import DecisionError
 from graphopt.evaluate.bench_bank import spearman
-from graphopt.hlo import DecisionBatch, Decisions, Graph
+from graphopt.hlo import DecisionBatch, Graph
 from graphopt.measure.bank import BankScorer
 from graphopt.measure.kernel_model import KernelModel, model_of
-from graphopt.store import Store, decode_decisions
+from graphopt.store import Store
+from graphopt.store.encoding import decode_known
 from graphopt.store.winners import evaluations
 
 SPLITS: Final = ("train", "validation")
@@ -53,7 +53,7 @@ def compare_program(
     program: str, graph: Graph, store: Store, model: KernelModel
 ) -> CorpusRow | None:
     """Predicted against measured speed-ups of one program; None where the store knows too few."""
-    found = _known(graph, store)
+    found = decode_known(graph, evaluations(store, graph.fingerprint))
     if len(found) < FEWEST:
         return None
     scorer = BankScorer(graph, store, model)
@@ -64,18 +64,6 @@ def compare_program(
     predicted = np.log(scorer.default_s / seconds[usable])
     measured = np.log([ratio for _, ratio in found])[usable]
     return CorpusRow(program, len(graph), predicted, measured)
-
-
-def _known(graph: Graph, store: Store) -> list[tuple[Decisions, float]]:
-    out = []
-    for text, ratio in evaluations(store, graph.fingerprint):
-        try:
-            decisions = decode_decisions(graph, text)
-        except DecisionError:  # measured under other rules
-            continue
-        if not decisions.same_as(graph.default):
-            out.append((decisions, ratio))
-    return out
 
 
 def bench_bank_corpus(console: Console, budget_s: float) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import load_programs
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
 from graphopt.measure import Compiled, compare_outputs, compile_with
 from graphopt.measure.numeric import is_prng_key
 from graphopt.measure.yardstick import Yardstick, host_leaves, program_yardstick
@@ -46,7 +46,7 @@ def _fuse_nothing(graph: Graph, rng: np.random.Generator) -> Decisions:
 
 def _native(graph: Graph, rng: np.random.Generator) -> Decisions:
     decisions = graph.masks.sample(rng, graph.default, 0.1)
-    unit = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE)
+    unit = unit_index(graph.units, UnitKind.NATIVE)
     chosen = graph.masks.unit[:, unit] & (rng.random(len(graph)) < rng.choice([0.5, 0.9, 1.0]))
     decisions.unit[chosen] = unit
     return decisions
@@ -55,7 +55,7 @@ def _native(graph: Graph, rng: np.random.Generator) -> Decisions:
 def _join_and_library(graph: Graph, rng: np.random.Generator) -> Decisions:
     decisions = graph.masks.sample(rng, graph.default, 0.2)
     decisions.join[graph.masks.join[:, 1]] = True
-    unit = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.LIBRARY)
+    unit = unit_index(graph.units, UnitKind.LIBRARY)
     decisions.unit[graph.masks.unit[:, unit] & (rng.random(len(graph)) < 0.5)] = unit
     return decisions
 

@@ -19,6 +19,7 @@ decisions at once and are settled here, in a fixed order, each under a rule name
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -306,7 +307,7 @@ class ClusterFormer:
         if op.kind is OpKind.REDUCING:
             if op.name == "reduce":
                 return max(1.0, self.elements[operand] / max(1, self.elements[node]))
-            return float(_window_size(self.graph, node)) if self.elements[operand] > 1 else 1.0
+            return float(window_size(self.graph, node)) if self.elements[operand] > 1 else 1.0
         if op.name in ("concatenate", "pad"):
             return self.elements[operand] / max(1, self.elements[node])
         return 1.0
@@ -349,10 +350,7 @@ class ClusterFormer:
             self.out.overrides.append((node, rule))
 
 
-def _window_size(graph: Graph, node: int) -> int:
-    size = 1
-    for dimension in HloInstructionProto.FromString(
-        graph.source.attributes[node]
-    ).window.dimensions:
-        size *= max(1, dimension.size)
-    return size
+def window_size(graph: Graph, node: int) -> int:
+    """Elements that a reduce-window reads for one element of its result."""
+    window = HloInstructionProto.FromString(graph.source.attributes[node]).window
+    return math.prod(max(1, dimension.size) for dimension in window.dimensions)

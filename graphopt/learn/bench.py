@@ -15,11 +15,10 @@ from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Scores
 from graphopt.measure.bank import BankScorer
-from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.kernel_model import KernelModel, model_of
 from graphopt.measure.runner import Runner
 from graphopt.store import Store
 from graphopt.store.encoding import decisions_digest, encode_decisions
-from graphopt.store.kernels import all_kernels
 from graphopt.store.winners import outcomes
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class Bench:
     def model(self) -> KernelModel:
         """Predicts kernels that the bank does not know; trained once from the bank."""
         if self._model is None:
-            kernels = all_kernels(self.store) if self.store.exists() else []
-            self._model = KernelModel(kernels)
+            self._model = model_of(self.store)
         return self._model
 
     def bank(self, problem: Problem) -> BankScorer:

@@ -142,10 +142,13 @@ def _confirm(graph: Graph, runner: Runner, store: Store) -> int:
 def candidates(
     graph: Graph, store: Store, rng: np.random.Generator
 ) -> Iterator[tuple[str, Decisions]]:
-    """What a policy chooses between, starting points, then neighbours of both and of the best, endlessly."""
+    """What a policy chooses between, starting points, then neighbours of both and of the best, endlessly.
+
+    Some vectors come twice, under several names.
+    """
     named = usual(graph)
     yield from named
-    starts = [start for start in portfolio(graph)[1:] if start.name not in dict(named)]
+    starts = portfolio(graph)[1:]
     for start in sorted(starts, key=lambda start: start.name in _LAST):
         yield start.name, start.decisions
     parents = [graph.default, *(d for _, d in named)]

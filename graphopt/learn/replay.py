@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions
 from graphopt.learn.batch import Batch, imitation_weights
 from graphopt.learn.config import TrainConfig
@@ -20,7 +19,7 @@ from graphopt.learn.elites import RECORDED, Elite, default_elite
 from graphopt.learn.problems import Problem
 from graphopt.policy.batching import pad, pad_rows
 from graphopt.policy.candidates import candidates
-from graphopt.store import decode_decisions
+from graphopt.store.encoding import decode_known
 from graphopt.store.winners import outcomes
 
 
@@ -54,13 +53,8 @@ def load_records(problem: Problem) -> Records | None:
     usual: list[tuple[Decisions, float]] = []
     other: list[tuple[Decisions, float]] = []
     made = [decisions for _, decisions in candidates(problem.graph)]
-    for text, ratio in outcomes(problem.bench.store, problem.graph.fingerprint):
-        try:
-            vector = decode_decisions(problem.graph, text)
-        except DecisionError:  # made for other decision fields
-            continue
-        if vector.same_as(problem.graph.default):
-            continue
+    stored = outcomes(problem.bench.store, problem.graph.fingerprint)
+    for vector, ratio in decode_known(problem.graph, stored):
         place = usual if any(vector.same_as(m) for m in made) else other
         place.append((vector, math.log(ratio) if ratio else math.nan))
     rows = [*usual, *other]

@@ -8,6 +8,7 @@ legality rules may forbid more (shapes, layouts, combinations), never less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -64,6 +65,11 @@ class Unit:
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
+
+
+def unit_index(units: Sequence[Unit], kind: UnitKind) -> int:
+    """The number of the first unit of a kind; every machine has one of each."""
+    return next(i for i, unit in enumerate(units) if unit.kind is kind)
 
 
 # Element types.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph, settle
-from graphopt.hlo.clusters import Cluster, Clustering
+from graphopt.hlo.clusters import Cluster, Clustering, window_size
 from graphopt.hlo.fingerprint import hash_computation
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.regions import Plan, Region
@@ -87,7 +87,7 @@ class NodeCosts:
         cost = np.array([op.cost for op in ops], np.float64)
         self.reduced = np.where(np.isin(names, ("reduce", "reduce-window")), reads, 0.0)
         for node in np.flatnonzero(names == "reduce-window").tolist():
-            self.reduced[node] = elements[node] * self._window(node)
+            self.reduced[node] = elements[node] * window_size(graph, node)
         self.work = np.maximum(cost * elements, self.reduced) + 2.0 * self.dot
         self.transcendental = np.where(
             (cost >= 4) & np.array([op.kind is OpKind.ELEMENTWISE for op in ops], np.bool_),
@@ -124,10 +124,6 @@ class NodeCosts:
         return float(
             math.prod(dims[d] for d in proto.dot_dimension_numbers.lhs_contracting_dimensions)
         )
-
-    def _window(self, node: int) -> float:
-        proto = HloInstructionProto.FromString(self.graph.source.attributes[node])
-        return float(math.prod(max(1, d.size) for d in proto.window.dimensions))
 
 
 class KernelReader:

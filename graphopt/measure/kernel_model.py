@@ -192,14 +192,12 @@ def model_of(store: Store | None) -> KernelModel:
         "WHERE environment=?",
         (store.environment_id(),),
     )
-    return _trained(store, str(store.path), tuple(state[0]))
-
-
-_REMEMBERED: Final[dict[str, tuple[tuple[Any, ...], KernelModel]]] = {}
-
-
-def _trained(store: Store, path: str, state: tuple[Any, ...]) -> KernelModel:
-    known = _REMEMBERED.get(path)
-    if known is None or known[0] != state:
-        known = _REMEMBERED[path] = (state, KernelModel(all_kernels(store)))
+    path, content = str(store.path), tuple(state[0])
+    known = _TRAINED.get(path)
+    if known is None or known[0] != content:
+        known = _TRAINED[path] = (content, KernelModel(all_kernels(store)))
     return known[1]
+
+
+_TRAINED: Final[dict[str, tuple[tuple[Any, ...], KernelModel]]] = {}
+"""Path of a store -> state of its kernels, and the model trained from them."""

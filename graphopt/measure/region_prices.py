@@ -32,6 +32,7 @@ class RegionPricer:
         self.pessimism = pessimism
         self._rows = HashTable()
         self._features = np.zeros((64, COUNT))
+        self._learned = 0
         self._known = HashTable(64)
 
     def learn(self, keys: NDArray[np.uint64], features: Floats) -> None:
@@ -41,7 +42,8 @@ class RegionPricer:
             keys: uint64 [K]; their names.
             features: float64 [K, F].
         """
-        begin = len(self._rows)
+        begin = self._learned
+        self._learned += len(keys)
         while begin + len(keys) > len(self._features):
             self._features = np.concatenate([self._features, np.zeros_like(self._features)])
         rows = np.arange(begin, begin + len(keys))

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.ops import OpKind
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import CostModel
 from graphopt.policy.heuristic import STEPS, heuristic_steps, one_core
 from graphopt.policy.native import native_below
@@ -48,29 +48,31 @@ def _make(graph: Graph) -> Iterator[tuple[str, Decisions]]:
         yield f"heuristic, native below {limit / 1000:.0f} us", more
     split = [step for step in STEPS if step != "one core"]
     yield "heuristic without one core", heuristic_steps(graph, split, model)
-    yield "heuristic native loops", heuristic_steps(graph, ["native loops", "reductions"], model)
+    yield (
+        "native loops and reductions",
+        heuristic_steps(graph, ["native loops", "reductions"], model),
+    )
     alone = graph.default.copy()
     one_core(graph, model, alone)
     yield "one core", alone
     if len(graph) <= MAX_NATIVE_NODES:
         yield "native everywhere", _native(graph, loops_only=False)
         yield "native loops all", _native(graph, loops_only=True)
-    yield "keep shared values", _keep_shared(graph)
+    yield "keep shared values", keep_shared(graph)
 
 
 def _native(graph: Graph, loops_only: bool) -> Decisions:
     """All that may be native, or the loops that may."""
-    unit = next((i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE), None)
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    where = graph.masks.unit[:, unit].copy()
+    if loops_only:
+        where &= np.array([op.kind is OpKind.CONTROL for op in graph.ops], np.bool_)
     out = graph.default.copy()
-    if unit is not None:
-        where = graph.masks.unit[:, unit].copy()
-        if loops_only:
-            where &= np.array([op.kind is OpKind.CONTROL for op in graph.ops], np.bool_)
-        out.unit[where] = unit
+    out.unit[where] = unit
     return out
 
 
-def _keep_shared(graph: Graph) -> Decisions:
+def keep_shared(graph: Graph) -> Decisions:
     """Every value with several users that are no mere views is written to memory."""
     view = np.array([op.name in _VIEWS for op in graph.ops], np.bool_)
     shared = np.array(

@@ -6,18 +6,19 @@ AVX2 code generation; decisions built on them keep a margin.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Graph
+from graphopt.hlo.clusters import window_size
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
+from graphopt.policy import recompute
 from graphopt.policy.walls import is_wall, wall_costs
 
 THUNK_NS: Final = 55.0
@@ -102,7 +103,6 @@ class CostModel:
         self.graph = graph
         self.cores = max(unit.threads for unit in graph.units)
         self.work = node_work(graph)
-        self._evaluated: list[float] | None = None
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
         for index, computation in enumerate(graph.computations):
@@ -141,6 +141,17 @@ class CostModel:
                     total.parallel_ns += self.work[node]
         return total
 
+    @cached_property
+    def shares(self) -> list[tuple[float, ...]]:
+        """Operand elements evaluated per result element, per node and operand."""
+        return recompute.shares(self.graph)
+
+    @cached_property
+    def _evaluated(self) -> list[float]:
+        """Nanoseconds of all evaluations of each node under XLA's own decisions."""
+        times = recompute.copies(self.graph, self.shares)
+        return [ns * count for ns, count in zip(self.work, times, strict=True)]
+
     def cluster_ns(
         self, fuse: NDArray[np.bool_], root: int, *, plain_products: bool = False
     ) -> float:
@@ -151,13 +162,11 @@ class CostModel:
             root: of the kernel.
             plain_products: matrix products are plain loops, not calls of the library.
         """
-        if self._evaluated is None:
-            work = zip(self.work, copies(self.graph), strict=True)
-            self._evaluated = [ns * times for ns, times in work]
+        evaluated = self._evaluated
         seen, stack, total = {root}, [root], 0.0
         while stack:
             node = stack.pop()
-            total += self._evaluated[node]
+            total += evaluated[node]
             if plain_products and self.graph.ops[node].name == "dot":
                 total += native_dot_ns(self.graph, node)
             for operand in self.graph.operand_lists[node]:
@@ -218,12 +227,6 @@ def node_work(graph: Graph) -> list[float]:
     return out
 
 
-def window_size(graph: Graph, node: int) -> int:
-    """Elements that a reduce-window reads for one element of its result."""
-    window = HloInstructionProto.FromString(graph.source.attributes[node]).window
-    return math.prod(max(1, dimension.size) for dimension in window.dimensions)
-
-
 def dot_flops(graph: Graph, node: int) -> float:
     """Multiplications and additions of a dot."""
     numbers = HloInstructionProto.FromString(graph.source.attributes[node]).dot_dimension_numbers
@@ -244,78 +247,3 @@ def native_dot_ns(graph: Graph, node: int) -> float:
     vector = min(graph.elements[left], graph.elements[right]) == shared
     rate = NATIVE_VECTOR_FLOPS_PER_NS if vector else NATIVE_DOT_FLOPS_PER_NS
     return dot_flops(graph, node) / rate
-
-
-def share(graph: Graph, node: int, operand: int) -> float:
-    """Operand elements evaluated per result element."""
-    op = graph.ops[node]
-    if op.name == "reduce":
-        return max(1.0, float(graph.elements[operand]) / max(1.0, float(graph.elements[node])))
-    if op.name in ("concatenate", "pad") or (
-        op.name == "broadcast" and _repeats_innermost(graph, node)
-    ):
-        return float(graph.elements[operand]) / max(1.0, float(graph.elements[node]))
-    return 1.0
-
-
-def _repeats_innermost(graph: Graph, node: int) -> bool:
-    """True if a broadcast repeats its operand along the innermost loop, which computes it once."""
-    shape = graph.source.shapes[node]
-    if not shape.dimensions:
-        return False
-    proto = HloInstructionProto.FromString(graph.source.attributes[node])
-    return shape.layout.minor_to_major[0] not in proto.dimensions
-
-
-MOST_COPIES: Final = 1e6
-
-
-def copies(graph: Graph) -> list[float]:
-    """Times that each node is computed per element of its result, under XLA's own decisions.
-
-    A fused value is computed again for every place where a user reads it at other indices; elementwise users
-    at the same index share one evaluation.
-    """
-    fused = graph.default.fuse.tolist()
-    elements = graph.elements.tolist()
-    uses: list[dict[tuple[int, int], float]] = [{} for _ in range(len(graph))]
-    out = [1.0] * len(graph)
-    for node in range(len(graph) - 1, -1, -1):
-        mine = uses[node] if fused[node] else {(node, -1): float(elements[node])}
-        here = sum(mine.values())
-        out[node] = min(max(1.0, here / max(1, elements[node])), MOST_COPIES)
-        elementwise = graph.ops[node].kind is OpKind.ELEMENTWISE
-        for slot, operand in enumerate(graph.operand_lists[node]):
-            if not fused[operand]:
-                continue
-            if elementwise:
-                uses[operand].update(mine)
-            else:
-                place = place_read(graph, node, slot, mine)
-                uses[operand][place] = min(here * share(graph, node, operand), 1e15)
-        uses[node] = {}
-    return out
-
-
-_AT_VALUES: Final = frozenset(
-    {"gather", "dynamic-slice", "dynamic-update-slice", "scatter", "sort"}
-)
-"""Operations that read their first operand at places that depend on values."""
-
-
-def place_read(
-    graph: Graph, node: int, slot: int, places: Mapping[tuple[int, int], float]
-) -> tuple[int, int]:
-    """What stands for the places at which a node reads an operand: reads at equal places are one evaluation.
-
-    Args:
-        graph: of the node.
-        node: the reader; no elementwise operation.
-        slot: number of the operand.
-        places: at which the reader itself is evaluated.
-    """
-    if len(places) > 1 or (slot == 0 and graph.ops[node].name in _AT_VALUES):
-        return node, slot
-    (here,) = places or ((node, -1),)
-    shape = tuple(graph.dim_lists[node])
-    return hash((here, graph.source.attributes[node], shape)), slot

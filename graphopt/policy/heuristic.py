@@ -24,10 +24,11 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel
-from graphopt.policy.native import native_loops, small_runs, unit_index
+from graphopt.policy.native import native_loops, small_runs
+from graphopt.policy.recompute import Evaluations
 
 RECOMPUTE_MARGIN: Final = 2.5
 MIN_SAVED_NS: Final = 1000.0
@@ -94,7 +95,7 @@ def heuristic_steps(
     if "reductions" in steps:
         walls.replace_reductions(graph, decisions, model.computations[-1].default_ns(model.cores))
     if "keep in memory" in steps:
-        _keep_in_memory(graph, decisions, masks.fuse)
+        _keep_in_memory(graph, model, decisions, masks.fuse)
     if "library normalisations" in steps:
         _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
     if "one pass outputs" in steps:
@@ -104,38 +105,23 @@ def heuristic_steps(
     return decisions
 
 
-def _keep_in_memory(graph: Graph, decisions: Decisions, allowed: np.ndarray) -> None:
-    """Writes values to memory whose recomputation costs more than a trip through memory.
-
-    Goes from results to inputs. `uses` counts evaluations of each value per index expression:
-    elementwise users at the same index share one evaluation, others add their own.
-    """
-    operand_lists, ops = graph.operand_lists, graph.ops
+def _keep_in_memory(
+    graph: Graph, model: CostModel, decisions: Decisions, allowed: np.ndarray
+) -> None:
+    """Writes values to memory whose recomputation costs more than a trip through memory."""
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
     fuse = decisions.fuse.tolist()
     may_write = allowed[:, 0].tolist()
-    unit_cost = _cost_per_element(graph, fuse)
-    uses: list[dict[tuple[int, int], float]] = [{} for _ in range(len(graph))]
+    unit_cost = _cost_per_element(graph, model, fuse)
+    counted = Evaluations(graph, model.shares)
     for node in range(len(graph) - 1, -1, -1):
-        if fuse[node] and may_write[node] and ops[node].name not in _NEVER_WRITTEN:
-            total = sum(uses[node].values())
+        if fuse[node] and may_write[node] and graph.ops[node].name not in _NEVER_WRITTEN:
+            total = counted.of(node)
             readers = len(graph.user_lists[node])
             if _worth_writing(total, elements[node], nbytes[node], unit_cost[node], readers):
                 fuse[node] = False
                 _set_parts(graph, decisions, node, unit_cost[node])
-        if not fuse[node]:
-            uses[node] = {(node, -1): float(elements[node])}
-        here = sum(uses[node].values())
-        elementwise = ops[node].kind is OpKind.ELEMENTWISE
-        for slot, operand in enumerate(operand_lists[node]):
-            if not fuse[operand]:
-                continue
-            if elementwise:
-                uses[operand].update(uses[node])
-            else:
-                share = costs.share(graph, node, operand)
-                place = costs.place_read(graph, node, slot, uses[node])
-                uses[operand][place] = min(here * share, 1e15)
+        counted.pass_on(node, fuse)
     decisions.fuse[:] = fuse
 
 
@@ -148,14 +134,14 @@ def _worth_writing(
     return extra > RECOMPUTE_MARGIN * memory + MIN_SAVED_NS
 
 
-def _cost_per_element(graph: Graph, fuse: list[bool]) -> list[float]:
+def _cost_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
     """Operations to compute one element of each node from values in memory."""
     out: list[float] = []
     for node, op in enumerate(graph.ops):
         cost = op.cost
-        for operand in graph.operand_lists[node]:
+        for operand, share in zip(graph.operand_lists[node], model.shares[node], strict=True):
             if fuse[operand]:
-                cost += out[operand] * costs.share(graph, node, operand)
+                cost += out[operand] * share
         out.append(min(cost, 1e6))
     return out
 
@@ -178,7 +164,7 @@ def _library_normalisations(
     native: set[int],
 ) -> None:
     """Hands a reduction and the elementwise code around it to the library as one call."""
-    library = unit_index(graph, UnitKind.LIBRARY)
+    library = unit_index(graph.units, UnitKind.LIBRARY)
     inside_ok, root_ok = graph.library_nodes
     for root in range(len(graph) - 1, -1, -1):
         if (

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel
 
@@ -37,14 +39,9 @@ MIN_SAVED_SHARE: Final = 0.004
 execution that they bring along can cost more."""
 
 
-def unit_index(graph: Graph, kind: UnitKind) -> int:
-    """The first unit of a kind that every machine has."""
-    return next(i for i, unit in enumerate(graph.units) if unit.kind is kind)
-
-
 def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[int]:
     """Makes loops native, outermost first; returns the computations inside them."""
-    unit = unit_index(graph, UnitKind.NATIVE)
+    unit = unit_index(graph.units, UnitKind.NATIVE)
     allowed = graph.masks.unit
     inside: set[int] = set()
     for index in range(len(graph.computations) - 1, -1, -1):
@@ -99,19 +96,17 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         decisions: changed in place.
         native: computations that are native already.
     """
-    unit = unit_index(graph, UnitKind.NATIVE)
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    allowed = graph.masks.unit[:, unit].tolist()
     program_ns = model.computations[-1].default_ns(model.cores)
     for index, computation in enumerate(graph.computations):
         if index in native:
             continue
         nodes = range(computation.first, computation.end)
-        movable = [node for node in nodes if _may_move(graph, decisions, node)]
-        tiny = [node for node in movable if _is_tiny(graph, model, decisions, node)]
-        if _often(graph, model, index, len(tiny)):
-            decisions.unit[tiny] = unit
-            for node in tiny:
-                if walls.is_wall(graph, node):
-                    decisions.restructure[node] = walls.opening_code(graph, node)
+        movable = [node for node in nodes if allowed[node] and _is_root(graph, decisions, node)]
+        if _runs_often(graph, index):
+            tiny = [node for node in movable if _is_tiny(graph, model, decisions, node)]
+            _gather_tiny(graph, model, decisions, index, tiny)
         small = [
             node for node in movable if _is_short(graph, model, decisions, node, SMALL_KERNEL_NS)
         ]
@@ -120,35 +115,41 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
             decisions.unit[small] = unit
 
 
-def _often(graph: Graph, model: CostModel, index: int, tiny: int) -> bool:
-    """True for a body where regions of so many kernels save a good part of the time."""
+def _runs_often(graph: Graph, index: int) -> bool:
     computation = graph.computations[index]
-    saved = (tiny - 1) * costs.THUNK_NS
-    whole = model.computations[index].default_ns(model.cores)
     return bool(
         computation.role in (Role.LOOP_BODY, Role.BRANCH)
         and graph.executions[computation.first] >= MIN_EXECUTIONS
-        and saved > MIN_BODY_SHARE * whole
     )
+
+
+def _gather_tiny(
+    graph: Graph, model: CostModel, decisions: Decisions, index: int, tiny: list[int]
+) -> None:
+    """Makes the tiny kernels of a body native where that saves a good part of its time."""
+    saved = (len(tiny) - 1) * costs.THUNK_NS
+    if saved <= MIN_BODY_SHARE * model.computations[index].default_ns(model.cores):
+        return
+    decisions.unit[tiny] = unit_index(graph.units, UnitKind.NATIVE)
+    for node in tiny:
+        if walls.is_wall(graph, node):
+            decisions.restructure[node] = walls.opening_code(graph, node)
 
 
 def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns: float) -> None:
     """Puts every kernel of less estimated work on one core than that into native code, as it is."""
-    unit = unit_index(graph, UnitKind.NATIVE)
-    for node in range(len(graph)):
-        if _may_move(graph, decisions, node) and _is_short(graph, model, decisions, node, limit_ns):
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    for node in np.flatnonzero(graph.masks.unit[:, unit]).tolist():
+        if _is_root(graph, decisions, node) and _is_short(graph, model, decisions, node, limit_ns):
             decisions.unit[node] = unit
 
 
-def _may_move(graph: Graph, decisions: Decisions, node: int) -> bool:
-    """True for the root of a kernel that may become native."""
+def _is_root(graph: Graph, decisions: Decisions, node: int) -> bool:
+    """True for the root of a kernel that computes something."""
     op = graph.ops[node]
     view = op.name == "bitcast" and not decisions.fuse[graph.operand_lists[node][0]]
     return bool(
-        not decisions.fuse[node]
-        and graph.masks.unit[node, unit_index(graph, UnitKind.NATIVE)]
-        and op.kind not in (OpKind.STRUCTURE, OpKind.CONTROL)
-        and not view
+        not decisions.fuse[node] and op.kind not in (OpKind.STRUCTURE, OpKind.CONTROL) and not view
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
 from graphopt.hlo.restructure import CODE, RESTRUCTURES
+
+T = TypeVar("T")
 
 SPACE_VERSION: Final = 1
 """Raised when the numbering of nodes or the meaning of a field changes: older texts are refused."""
@@ -37,6 +40,22 @@ def _value(graph: Graph, field: str, value: int) -> int | str:
     if field == "unit":
         return graph.units[value].name
     return RESTRUCTURES[value].name if field == "restructure" else value
+
+
+def decode_known(graph: Graph, rows: Iterable[tuple[str, T]]) -> list[tuple[Decisions, T]]:
+    """Vectors of a graph with what is known of each, in the same order.
+
+    XLA's own decisions are left out, and vectors that were made under other rules and do not fit any more.
+    """
+    out = []
+    for text, known in rows:
+        try:
+            decisions = decode_decisions(graph, text)
+        except DecisionError:
+            continue
+        if not decisions.same_as(graph.default):
+            out.append((decisions, known))
+    return out
 
 
 def decode_decisions(graph: Graph, text: str) -> Decisions:

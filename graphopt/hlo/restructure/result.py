@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.decisions import FIELDS, DecisionBatch, Decisions
 from graphopt.hlo.graph import Graph
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Restructured:
             wanted = batch.fields[field][:, source]
             allowed = getattr(masks, field)[rows, wanted.astype(np.intp)]
             fields[field] = np.where(kept & allowed, wanted, own)
-        unit = next(i for i, u in enumerate(self.graph.units) if u.kind is UnitKind.NATIVE)
+        unit = unit_index(self.graph.units, UnitKind.NATIVE)
         native = self._native_origins(batch) & masks.unit[:, unit]
         fields["unit"][native] = unit
         fields["join"][:, self.together & masks.join[:, 1]] = True

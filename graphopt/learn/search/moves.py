@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
 from graphopt.hlo.ops import OpKind
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
 from graphopt.measure.features import NodeCosts
 
 FLOOR: Final = 0.02
@@ -34,9 +34,7 @@ class Mover:
         self.free = {f: np.flatnonzero(v) for f, v in free.items() if v.any()}
         self.heat = node_heat(graph)
         self.control = np.flatnonzero([op.kind is OpKind.CONTROL for op in graph.ops])
-        self.native = next(
-            (i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE), None
-        )
+        self.native = unit_index(graph.units, UnitKind.NATIVE)
         self.shared = np.flatnonzero([len(users) > 1 for users in graph.user_lists])
 
     def move(self, decisions: Decisions) -> tuple[Decisions, str]:
@@ -129,7 +127,7 @@ def _fuse_producers(mover: Mover, decisions: Decisions) -> Decisions | None:
 
 def _region(mover: Mover, decisions: Decisions) -> Decisions | None:
     """Makes a loop or branch native, or gives it back to the thunk executor."""
-    if mover.native is None or not len(mover.control):
+    if not len(mover.control):
         return None
     out = decisions.copy()
     node = mover.pick(mover.control)

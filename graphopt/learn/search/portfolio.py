@@ -10,7 +10,8 @@ import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.ops import OpKind
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, unit_index
+from graphopt.policy.candidates import keep_shared
 from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
 from graphopt.policy.walls import open_walls
 
@@ -53,15 +54,9 @@ def _heuristic(graph: Graph) -> Made:
             yield f"without {step}", heuristic_steps(graph, [s for s in STEPS if s != step])
 
 
-def _unit(graph: Graph, kind: UnitKind) -> int | None:
-    return next((i for i, u in enumerate(graph.units) if u.kind is kind), None)
-
-
 def _native_loops(graph: Graph) -> Made:
     """Every loop native; the outermost ones; each outermost loop alone."""
-    unit = _unit(graph, UnitKind.NATIVE)
-    if unit is None:
-        return
+    unit = unit_index(graph.units, UnitKind.NATIVE)
     allowed = graph.masks.unit[:, unit]
     loops = [n for n, op in enumerate(graph.ops) if op.kind is OpKind.CONTROL and allowed[n]]
     entry = len(graph.computations) - 1
@@ -77,9 +72,7 @@ def _native_loops(graph: Graph) -> Made:
 
 def _native_everything(graph: Graph) -> Made:
     """All that may be native, in loops, and everywhere."""
-    unit = _unit(graph, UnitKind.NATIVE)
-    if unit is None:
-        return
+    unit = unit_index(graph.units, UnitKind.NATIVE)
     allowed = graph.masks.unit[:, unit]
     inside = graph.computation != len(graph.computations) - 1
     for label, where in (("in loops", allowed & inside), ("everywhere", allowed)):
@@ -91,9 +84,9 @@ def _native_everything(graph: Graph) -> Made:
 
 def _walls_opened(graph: Graph) -> Made:
     """Loops native, with every operation replaced that would keep them from it."""
-    unit = _unit(graph, UnitKind.NATIVE)
+    unit = unit_index(graph.units, UnitKind.NATIVE)
     loops = [n for n, op in enumerate(graph.ops) if op.kind is OpKind.CONTROL]
-    if unit is None or not loops:
+    if not loops:
         return
     entry = len(graph.computations) - 1
     for label, chosen in (
@@ -120,19 +113,7 @@ def _replacements(graph: Graph) -> Made:
 
 
 def _keep_shared(graph: Graph) -> Made:
-    """Every value with several users that are no mere views is written to memory."""
-    trivial = ("bitcast", "broadcast", "reshape", "iota", "get-tuple-element", "tuple")
-    shared = np.array(
-        [
-            sum(graph.ops[u].name not in trivial for u in users) > 1
-            and graph.ops[n].name not in trivial
-            for n, users in enumerate(graph.user_lists)
-        ],
-        np.bool_,
-    )
-    out = graph.default.copy()
-    out.fuse[shared & graph.masks.fuse[:, 0]] = False
-    yield "", out
+    yield "", keep_shared(graph)
 
 
 def _fuse_everything(graph: Graph) -> Made:

@@ -1,0 +1,131 @@
+"""How often fused values are computed: once per index expression at which they are read.
+
+A fused value is computed again for every place where a user reads it at other indices; elementwise users at
+the same index share one evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from graphopt.hlo import Graph
+from graphopt.hlo.ops import OpKind
+from graphopt.hlo.schema import HloInstructionProto
+
+MOST_EVALUATIONS: Final = 1e15
+MOST_COPIES: Final = 1e6
+"""Caps on evaluations of a value, and per element of it: chains of recomputation grow exponentially."""
+
+Places = dict[tuple[int, int], float]
+"""Index expression -> evaluations there."""
+
+
+def shares(graph: Graph) -> list[tuple[float, ...]]:
+    """Operand elements evaluated per result element, per node and operand."""
+    return [
+        tuple(_share(graph, node, operand) for operand in operands)
+        for node, operands in enumerate(graph.operand_lists)
+    ]
+
+
+def _share(graph: Graph, node: int, operand: int) -> float:
+    op = graph.ops[node]
+    if op.name == "reduce":
+        return max(1.0, float(graph.elements[operand]) / max(1.0, float(graph.elements[node])))
+    if op.name in ("concatenate", "pad") or (
+        op.name == "broadcast" and _repeats_innermost(graph, node)
+    ):
+        return float(graph.elements[operand]) / max(1.0, float(graph.elements[node]))
+    return 1.0
+
+
+def _repeats_innermost(graph: Graph, node: int) -> bool:
+    """True if a broadcast repeats its operand along the innermost loop, which computes it once."""
+    shape = graph.source.shapes[node]
+    if not shape.dimensions:
+        return False
+    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    return shape.layout.minor_to_major[0] not in proto.dimensions
+
+
+class Evaluations:
+    """One pass from results to inputs that counts evaluations; callers go through nodes in falling order."""
+
+    def __init__(self, graph: Graph, shares: Sequence[tuple[float, ...]]) -> None:
+        """Knows no use yet.
+
+        Args:
+            graph: of the program.
+            shares: `shares` of it.
+        """
+        self.graph = graph
+        self._shares = shares
+        self._elements = graph.elements.tolist()
+        self._uses: list[Places] = [{} for _ in range(len(graph))]
+
+    def of(self, node: int) -> float:
+        """Evaluations of elements of a fused node; all its users have been passed."""
+        return sum(self._uses[node].values())
+
+    def pass_on(self, node: int, fused: Sequence[bool]) -> None:
+        """Adds what a node reads to its fused operands' uses.
+
+        Args:
+            node: all its users have been passed.
+            fused: [N]; True where a node is computed inside its users.
+        """
+        places = self._uses[node] if fused[node] else {(node, -1): float(self._elements[node])}
+        self._uses[node] = {}
+        here = sum(places.values())
+        elementwise = self.graph.ops[node].kind is OpKind.ELEMENTWISE
+        for slot, operand in enumerate(self.graph.operand_lists[node]):
+            if not fused[operand]:
+                continue
+            if elementwise:
+                self._uses[operand].update(places)
+            else:
+                place = place_read(self.graph, node, slot, places)
+                evaluations = here * self._shares[node][slot]
+                self._uses[operand][place] = min(evaluations, MOST_EVALUATIONS)
+
+
+def copies(graph: Graph, shares: Sequence[tuple[float, ...]]) -> list[float]:
+    """Times that each node is computed per element of its result, under XLA's own decisions."""
+    fused = graph.default.fuse.tolist()
+    elements = graph.elements.tolist()
+    counted = Evaluations(graph, shares)
+    out = [1.0] * len(graph)
+    for node in range(len(graph) - 1, -1, -1):
+        if fused[node]:
+            out[node] = min(max(1.0, counted.of(node) / max(1, elements[node])), MOST_COPIES)
+        counted.pass_on(node, fused)
+    return out
+
+
+_AT_VALUES: Final = {
+    "gather": 0,
+    "dynamic-slice": 0,
+    "dynamic-update-slice": 1,
+    "scatter": 2,
+    "sort": 0,
+}
+"""Operations that read an operand at places that depend on values -> which operand."""
+
+
+def place_read(
+    graph: Graph, node: int, slot: int, places: Mapping[tuple[int, int], float]
+) -> tuple[int, int]:
+    """What stands for the places at which a node reads an operand: reads at equal places are one evaluation.
+
+    Args:
+        graph: of the node.
+        node: the reader; no elementwise operation.
+        slot: number of the operand.
+        places: at which the reader itself is evaluated.
+    """
+    if len(places) > 1 or _AT_VALUES.get(graph.ops[node].name) == slot:
+        return node, slot
+    (here,) = places or ((node, -1),)
+    shape = tuple(graph.dim_lists[node])
+    return hash((here, graph.source.attributes[node], shape)), slot
