@@ -3,6 +3,9 @@
 import os
 import signal
 
+import pytest
+from hypothesis import settings
+
 # The tests are about the CPU backend, on whatever machine they run.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -10,3 +13,21 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # that interrupt one need the usual handler.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run: a suite that guards each change must not fail by chance. New ones are
+# looked for with HYPOTHESIS_PROFILE=explore.
+settings.register_profile("suite", derandomize=True)
+settings.register_profile("explore")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.fixture
+def clean_plugin():
+    """Nothing installed and nothing reported, before and after."""
+    import graphopt
+
+    graphopt.uninstall()
+    graphopt.reset_report()
+    yield
+    graphopt.uninstall()
+    graphopt.reset_report()

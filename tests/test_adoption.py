@@ -21,14 +21,7 @@ from graphopt.policy.heuristic import heuristic
 from graphopt.store import Store, Winner, encode_decisions, export_winners, import_winners
 from graphopt.store.winners import KEPT, get_winner, put_winner, quarantined
 
-
-@pytest.fixture(autouse=True)
-def clean_plugin():
-    graphopt.uninstall()
-    graphopt.reset_report()
-    yield
-    graphopt.uninstall()
-    graphopt.reset_report()
+pytestmark = pytest.mark.usefixtures("clean_plugin")
 
 
 @pytest.fixture

@@ -28,14 +28,7 @@ from graphopt.measure import compare_outputs
 from graphopt.store import Store
 from graphopt.store.winners import KEPT, all_winners, get_winner, quarantined
 
-
-@pytest.fixture(autouse=True)
-def clean_plugin():
-    graphopt.uninstall()
-    graphopt.reset_report()
-    yield
-    graphopt.uninstall()
-    graphopt.reset_report()
+pytestmark = pytest.mark.usefixtures("clean_plugin")
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ class Row:
     Attributes:
         name: of the program.
         run_s: median seconds per call.
+        call_s: the same of an empty program with the same arguments: what Python and the runtime cost.
         compile_s: seconds to compile.
         error: largest relative difference to the default of this jax.
         failed: mode -> why it gave no result.
@@ -43,9 +44,14 @@ class Row:
 
     name: str
     run_s: dict[str, float]
+    call_s: dict[str, float]
     compile_s: dict[str, float]
     error: dict[str, float]
     failed: dict[str, str]
+
+    def beyond_call(self, way: str) -> float:
+        """Seconds per call less those of an empty program, at least a tenth of a microsecond."""
+        return max(self.run_s[way] - self.call_s[way], 1e-7)
 
 
 class Worker:
@@ -68,12 +74,13 @@ class Worker:
             raise RuntimeError(errors.strip().splitlines()[-1] if errors.strip() else "no answer")
         return json.loads(line)
 
-    def sample(self) -> float:
-        """Seconds per call, once."""
+    def sample(self) -> tuple[float, float]:
+        """Seconds per call of the program, and of an empty one, once."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        return float(self._line())
+        run_s, call_s = self._line()
+        return float(run_s), float(call_s)
 
     def close(self) -> None:
         """Ends the child."""
@@ -101,7 +108,7 @@ def _has_jax(python: Path) -> bool:
 
 def measure(name: str, old: str, modes: list[str], rounds: int, budget_s: float) -> Row:
     """Compiles a program in every way, then samples all in turn."""
-    row = Row(name, {}, {}, {}, {})
+    row = Row(name, {}, {}, {}, {}, {})
     workers: dict[str, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
         for mode in ("old", *modes):
@@ -114,11 +121,12 @@ def measure(name: str, old: str, modes: list[str], rounds: int, budget_s: float)
             except RuntimeError as error:
                 row.failed[mode] = str(error)
         try:
-            samples: dict[str, list[float]] = {mode: [] for mode in workers}
+            samples: dict[str, list[tuple[float, float]]] = {mode: [] for mode in workers}
             for _ in range(rounds):
                 for mode, worker in workers.items():
                     samples[mode].append(worker.sample())
-            row.run_s = {mode: median(times) for mode, times in samples.items()}
+            row.run_s = {mode: median(r for r, _ in times) for mode, times in samples.items()}
+            row.call_s = {mode: median(c for _, c in times) for mode, times in samples.items()}
             for mode in workers:
                 row.error[mode] = _difference(Path(folder), "default", mode)
         finally:
@@ -146,19 +154,29 @@ def show(rows: list[Row], modes: list[str]) -> None:
     ways = ["old", *modes]
     titles = [OLD_VERSION if way == "old" else way for way in ways]
     print(f"{'program':32}" + "".join(f"{t + ' ms':>14}" for t in titles)
+          + "".join(f"{'call ' + t + ' us':>18}" for t in (OLD_VERSION, modes[0]))
           + "".join(f"{'comp ' + t + ' s':>17}" for t in titles) + "  agree")  # fmt: skip
     for row in rows:
         times = "".join(f"{row.run_s.get(way, float('nan')) * 1e3:14.4f}" for way in ways)
+        calls = "".join(
+            f"{row.call_s.get(way, float('nan')) * 1e6:18.1f}" for way in ("old", modes[0])
+        )
         compiles = "".join(f"{row.compile_s.get(way, float('nan')):17.2f}" for way in ways)
         agree = "yes" if all(e <= 1 for e in row.error.values()) and not row.failed else "NO"
-        print(f"{row.name:32}{times}{compiles}  {agree} {row.failed or ''}")
+        print(f"{row.name:32}{times}{calls}{compiles}  {agree} {row.failed or ''}")
     for mode in modes[1:]:
         for base in ("old", modes[0]):
-            ratios = [r.run_s[base] / r.run_s[mode] for r in rows if {base, mode} <= set(r.run_s)]
-            if ratios:
-                label = OLD_VERSION if base == "old" else base
-                print(f"{label} / {mode}: geometric mean {geometric_mean(ratios):.2f}x, "
-                      f"lowest {min(ratios):.2f}x, highest {max(ratios):.2f}x")  # fmt: skip
+            known = [r for r in rows if {base, mode} <= set(r.run_s)]
+            label = OLD_VERSION if base == "old" else base
+            _summarise(f"{label} / {mode}", [r.run_s[base] / r.run_s[mode] for r in known])
+            beyond = [r.beyond_call(base) / r.beyond_call(mode) for r in known]
+            _summarise(f"{label} / {mode}, beyond an empty call", beyond)
+
+
+def _summarise(label: str, ratios: list[float]) -> None:
+    if ratios:
+        print(f"{label}: geometric mean {geometric_mean(ratios):.2f}x, lowest {min(ratios):.2f}x, "
+              f"highest {max(ratios):.2f}x")  # fmt: skip
 
 
 def main() -> int:

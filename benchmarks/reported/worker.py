@@ -1,8 +1,9 @@
 """One program in one version of jax: compiles it, then times it on request.
 
 ``python -m benchmarks.reported.worker NAME MODE RESULT BUDGET_S`` writes the program's results to the file
-RESULT and one line of JSON, then answers every line of its input with the seconds of one sample. The
-mode ``tuned`` searches for BUDGET_S seconds first.
+RESULT and one line of JSON, then answers every line of its input with the seconds of one sample: of the
+program, and of an empty program with the same arguments. The mode ``tuned`` searches for BUDGET_S seconds
+first.
 """
 
 from __future__ import annotations
@@ -90,16 +91,28 @@ def main(arguments: list[str]) -> int:
     def run() -> Any:
         return jax.block_until_ready(compiled(*args))
 
-    repeats = _repeats(run)
+    nothing = jax.jit(lambda *_: [np.float32(0)] * len(leaves), keep_unused=True)
+    empty = nothing.lower(*args).compile()
+
+    def call() -> Any:
+        return jax.block_until_ready(empty(*args))
+
+    repeats, calls = _repeats(run), _repeats(call)
     print(
         json.dumps({"compile_s": compile_s, "version": jax.__version__}), file=answers, flush=True
     )
     for _ in sys.stdin:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            run()
-        print((time.perf_counter() - start) / repeats, file=answers, flush=True)
+        sample = _seconds(run, repeats), _seconds(call, calls)
+        print(json.dumps(sample), file=answers, flush=True)
     return 0
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Mean seconds of one call."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - start) / repeats
 
 
 def _repeats(run: Callable[[], Any]) -> int:

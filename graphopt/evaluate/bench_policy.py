@@ -18,8 +18,9 @@ from graphopt.hlo import Graph, build_graph
 from graphopt.hlo.synthetic import repeat_module
 from graphopt.policy.checkpoint import PolicySpec, load, save
 from graphopt.policy.features import extract
+from graphopt.policy.guarded import Gate, GuardedPolicy
 from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.learned import most_likely
+from graphopt.policy.learned import LearnedPolicy, most_likely
 from graphopt.policy.model import ModelConfig, parameter_shapes
 
 SIZES: Final = (500, 2_000, 10_000, 80_000)
@@ -29,12 +30,17 @@ _LARGE: Final = 5_000
 
 
 def bench_policy(console: Console, budget_s: float) -> None:
-    """Prints milliseconds of loading, features and network; medians, masks computed before."""
+    """Prints milliseconds of loading, features and network; medians, masks computed before.
+
+    "choice" is all that happens inside a compile: the heuristic, features, network, the other candidates, and
+    the gain of each.
+    """
     parameters = random_parameters(ModelConfig())
     table = Table(title="learned policy, milliseconds (median)")
-    for column in ("nodes", "features", "trunk", "decisions", "all"):
+    for column in ("nodes", "features", "trunk", "decisions", "these three", "choice"):
         table.add_column(column, justify="right")
     policy = NumpyPolicy(ModelConfig(), parameters)
+    guarded = GuardedPolicy(LearnedPolicy(policy, 0.0), Gate(0.1))
     for size in SIZES:
         graph = graph_of(size)
         _ = graph.masks  # needed by any policy
@@ -42,7 +48,8 @@ def bench_policy(console: Console, budget_s: float) -> None:
         features, times = _timed(lambda g=graph: extract(g), repeats)  # type: ignore[misc]
         encoded, trunk = _timed(lambda f=features: policy.encode(f), repeats)  # type: ignore[misc]
         _, heads = _timed(lambda e=encoded: policy.decode(e, most_likely), repeats)  # type: ignore[misc]
-        row = (times, trunk, heads, times + trunk + heads)
+        _, choice = _timed(lambda g=graph: guarded.choose(g), repeats)  # type: ignore[misc]
+        row = (times, trunk, heads, times + trunk + heads, choice)
         table.add_row(f"{len(graph):,}", *(f"{1e3 * value:.1f}" for value in row))
     console.print(table)
     with tempfile.TemporaryDirectory() as folder:

@@ -129,9 +129,7 @@ def _gate(checkpoint: Checkpoint) -> str:
     gate = checkpoint.spec.gate
     if gate is None:
         return "none: the network decides alone"
-    return (
-        f"leaves the heuristic above {gate.switch:g}, drops it below {gate.drop:g} (log speed-up)"
-    )
+    return f"leaves the heuristic above {gate.switch:g} (log speed-up over it)"
 
 
 def _evaluation(report: dict[str, Any] | None) -> str:

@@ -28,8 +28,8 @@ class Batch(NamedTuple):
         imitate: field -> float32 [B, N]; weights of imitation, summing to 1 over all fields, 0 outside
             the label's row.
         advantages: float32 [B].
-        log_speedup: float32 [B]; measured log speed-up, what the gain head learns.
-        known: float32 [B]; 1 where `log_speedup` is there and the vector differs from XLA's.
+        log_speedup: float32 [B]; measured log speed-up over the start, what the gain head learns.
+        known: float32 [B]; 1 where `log_speedup` is there and the vector differs from the start.
         value: float32 []; mean reward of the drawn vectors, what the value head learns.
     """
 
@@ -85,10 +85,10 @@ def _scalars(
     for field in rollout.problem.features.fields:
         chosen = getattr(label.decisions, field.name)[None]
         rows = np.concatenate([rollout.samples.actions[field.name], chosen])
-        differs |= (rows != field.default).any(axis=1)
+        differs |= (rows != field.start).any(axis=1)
     return (
         np.append(advantages(rollout.rewards, rollout.value, config.ppo), 0.0).astype(np.float32),
-        np.clip(gained, -limit, limit).astype(np.float32),
+        np.clip(gained - rollout.base, -limit, limit).astype(np.float32),
         (differs & np.append(~rollout.failed & trusted, True)).astype(np.float32),
         np.float32(rollout.rewards[1:].mean()),
     )
@@ -102,6 +102,6 @@ def imitation_weights(
     for field in features.fields:
         chosen = getattr(label, field.name)
         counts = field.free & ~label.fuse if field.roots_only else field.free
-        weights[field.name] = np.where(chosen != field.default, deviation_weight, 1.0) * counts
+        weights[field.name] = np.where(chosen != field.start, deviation_weight, 1.0) * counts
     total = max(sum(float(w.sum()) for w in weights.values()), 1.0)
     return {name: (w / total).astype(np.float32) for name, w in weights.items()}

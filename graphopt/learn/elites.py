@@ -18,6 +18,9 @@ from graphopt.learn.search import improve as search
 from graphopt.store import decode_decisions
 from graphopt.store.winners import get_winner
 
+START: Final = "start"
+"""Origin of what the policy starts from."""
+
 RECORDED: Final = "recorded"
 """Judge of decisions whose whole-module times the store knows."""
 
@@ -29,7 +32,7 @@ class Elite:
     Attributes:
         decisions: the decisions; XLA's own if nothing better is known.
         log_speedup: log(default time / time) by the scorer that judged them, 0 for XLA's own.
-        origin: who found them: default, stored, search or policy.
+        origin: who found them: default, start, stored, search or policy.
         judge: kind of the scorer that judged them.
     """
 
@@ -37,6 +40,11 @@ class Elite:
     log_speedup: float
     origin: str
     judge: str
+
+
+def start_elite(problem: Problem, log_speedup: float) -> Elite:
+    """The decisions that a policy starts from: the label where nothing clearly better is known."""
+    return Elite(problem.features.start, log_speedup, START, "")
 
 
 def default_elite(graph: Graph, judge: str = "") -> Elite:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.advantages import rewards
 from graphopt.learn.problems import Problem
+from graphopt.learn.rollout import score_once
 from graphopt.policy.inference import NumpyPolicy
 from graphopt.policy.learned import most_likely, proposal
 
@@ -32,19 +33,21 @@ class Evaluation:
     Attributes:
         names: names of the graphs.
         log_speedup: float64 [G]; log(default time / time) of the likeliest decisions.
-        gain: float64 [G]; what the gain head expected.
+        base: float64 [G]; the same of the decisions that the policy starts from.
+        gain: float64 [G]; what the gain head expected over the start.
         low_gain: float64 [G]; its low quantile.
-        changes: int64 [G]; decision fields that differ from XLA's.
+        changes: int64 [G]; decisions that differ from the start.
     """
 
     names: tuple[str, ...]
     log_speedup: NDArray[np.float64]
+    base: NDArray[np.float64]
     gain: NDArray[np.float64]
     low_gain: NDArray[np.float64]
     changes: NDArray[np.int64]
 
     def decided(self, margin: float) -> NDArray[np.bool_]:
-        """bool [G]; graphs that the policy would rewrite with this margin."""
+        """bool [G]; graphs where the policy would leave its start with this margin."""
         return (self.changes > 0) & (self.low_gain > margin)
 
     def metrics(self, margin: float) -> dict[str, float]:
@@ -54,10 +57,14 @@ class Evaluation:
         chosen = speedup[decided]
         out = {
             "validation/geomean": float(np.exp(self.log_speedup.mean())),
-            "validation/gated": float(np.exp(np.where(decided, self.log_speedup, 0.0).mean())),
+            "validation/gated": float(
+                np.exp(np.where(decided, self.log_speedup, self.base).mean())
+            ),
             "validation/kept": float(1.0 - decided.mean()),
             "validation/worst_gated": float(chosen.min()) if len(chosen) else 1.0,
-            "validation/gain_error": float(np.abs(self.gain - self.log_speedup).mean()),
+            "validation/gain_error": float(
+                np.abs(self.gain - (self.log_speedup - self.base)).mean()
+            ),
         }
         for percent in (5, 25, 50, 75, 95):
             out[f"validation/p{percent}"] = float(np.percentile(speedup, percent))
@@ -70,19 +77,20 @@ def evaluate(network: NumpyPolicy, problems: Sequence[Problem], kind: str) -> Ev
     for problem in problems:
         encoded = network.encode(problem.features)
         proposed = proposal(problem.graph, encoded, network.decode(encoded, most_likely))
-        speedup = 0.0
-        if proposed.changes:
-            scorer = problem.scorer(kind)
-            seconds = scorer.score(DecisionBatch.stack([proposed.decisions])).seconds
-            speedup = float(rewards(seconds, scorer.default_s, _LIMIT, FAILED_LOG_SPEEDUP)[0])
-        rows.append((speedup, proposed.gain, proposed.low_gain, proposed.changes))
+        scorer = problem.scorer(kind)
+        seconds, _ = score_once(
+            scorer, DecisionBatch.stack([proposed.decisions, problem.features.start])
+        )
+        speedup, base = rewards(seconds, scorer.default_s, _LIMIT, FAILED_LOG_SPEEDUP).tolist()
+        rows.append((speedup, base, proposed.gain, proposed.low_gain, proposed.changes))
     columns = np.array(rows, np.float64).T
     return Evaluation(
         names=tuple(problem.name for problem in problems),
         log_speedup=columns[0],
-        gain=columns[1],
-        low_gain=columns[2],
-        changes=columns[3].astype(np.int64),
+        base=columns[1],
+        gain=columns[2],
+        low_gain=columns[3],
+        changes=columns[4].astype(np.int64),
     )
 
 
@@ -90,8 +98,9 @@ def choose_margin(evaluation: Evaluation) -> float:
     """The least gain the policy should ask for: best total on the graphs given, slow-downs weighing more."""
 
     def worth(margin: float) -> float:
-        gained = np.where(evaluation.decided(margin), evaluation.log_speedup, 0.0)
+        change = evaluation.log_speedup - evaluation.base
+        gained = np.where(evaluation.decided(margin), change, 0.0)
         return float(np.where(gained < 0, _LOSS_WEIGHT * gained, gained).sum())
 
-    # Of equal ones the largest: it keeps the default more often.
+    # Of equal ones the largest: it keeps the start more often.
     return max(reversed(MARGINS), key=worth)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,12 +14,11 @@ from graphopt.hlo import DecisionBatch
 from graphopt.learn.advantages import rewards
 from graphopt.learn.evaluation import FAILED_LOG_SPEEDUP
 from graphopt.learn.problems import Problem
-from graphopt.policy.guarded import NEVER, Gate, has_base, judge
+from graphopt.policy.guarded import NEVER, Gate, judge
 from graphopt.policy.inference import NumpyPolicy
 
 SWITCHES: Final = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, NEVER)
-DROPS: Final = (-NEVER, -0.6, -0.3, -0.15, -0.05, 0.0, 0.03)
-CLOSED: Final = Gate(NEVER, -NEVER)
+CLOSED: Final = Gate(NEVER)
 """The heuristic alone."""
 
 LOSS_WEIGHT: Final = 3.0
@@ -34,24 +32,21 @@ _LIMIT: Final = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One graph with all candidates.
+    """One graph with all candidates, the heuristic's first.
 
     Attributes:
         name: of the graph.
-        base: the first candidate is the heuristic's.
-        low: float64 [K]; low quantiles of the predicted log speed-ups.
-        log_speedup: float64 [K]; what they turned out to be.
+        low: float64 [K]; low quantiles of the predicted log speed-ups over the first.
+        log_speedup: float64 [K]; log speed-ups over XLA's default, measured.
     """
 
     name: str
-    base: bool
     low: NDArray[np.float64]
     log_speedup: NDArray[np.float64]
 
     def outcome(self, gate: Gate) -> float:
         """Log speed-up with a gate."""
-        index = gate.choose(self.base, self.low.tolist())
-        return 0.0 if index < 0 else float(self.log_speedup[index])
+        return float(self.log_speedup[gate.choose(self.low.tolist())])
 
 
 def try_candidates(
@@ -62,18 +57,14 @@ def try_candidates(
     for problem in problems:
         found = judge(network, problem.graph, network.encode(problem.features))
         low = np.array([j.low_gain for j in found], np.float64)
-        gains = np.zeros(0)
-        if found:
-            try:
-                scorer = problem.scorer(kind)
-                batch = DecisionBatch.stack([j.decisions for j in found])
-                seconds = scorer.score(batch).seconds
-                gains = rewards(seconds, scorer.default_s, _LIMIT, FAILED_LOG_SPEEDUP)
-            except GraphOptError:
-                continue
-            if np.isnan(seconds).all():  # the module, not the candidates, cannot be measured
-                continue
-        trials.append(Trial(problem.name, has_base(found), low, np.asarray(gains)))
+        try:
+            scorer = problem.scorer(kind)
+            seconds = scorer.score(DecisionBatch.stack([j.decisions for j in found])).seconds
+            gains = rewards(seconds, scorer.default_s, _LIMIT, FAILED_LOG_SPEEDUP)
+        except GraphOptError:
+            continue
+        if not np.isnan(seconds).all():  # else the module, not a candidate, cannot be measured
+            trials.append(Trial(problem.name, low, np.asarray(gains)))
     return tuple(trials)
 
 
@@ -85,7 +76,7 @@ def worth(trials: Sequence[Trial], gate: Gate) -> float:
 
 def choose_gate(trials: Sequence[Trial]) -> Gate:
     """The gate with the most worth; closed unless opening it clearly brings something."""
-    gates = [Gate(switch, drop) for switch, drop in itertools.product(SWITCHES[::-1], DROPS)]
+    gates = [Gate(switch) for switch in SWITCHES[::-1]]
     best = max(gates, key=lambda gate: worth(trials, gate))  # of equal ones the most closed
     return best if worth(trials, best) > worth(trials, CLOSED) + CONVINCING else CLOSED
 

@@ -39,8 +39,8 @@ METRICS: Final[dict[str, str]] = {
     "ppo/clipped": "share of choices whose ratio left the clipping range",
     "ppo/grad_norm": "norm of the gradient before clipping",
     "validation/geomean": "geometric mean speed-up of the likeliest decisions on validation graphs",
-    "validation/gated": "the same where XLA's default is kept unless the gain head is sure",
-    "validation/kept": "share of validation graphs on which the default is kept",
+    "validation/gated": "the same where the heuristic stands unless the gain head is sure",
+    "validation/kept": "share of validation graphs on which the heuristic stands",
     "validation/guarded": "the same of what users get: heuristic, default or another candidate, by the gate",
     "validation/guarded_worst": "smallest speed-up among them",
     "validation/heuristic": "geometric mean speed-up of the heuristic on the same graphs",
@@ -50,7 +50,7 @@ METRICS: Final[dict[str, str]] = {
     "validation/p50": "median",
     "validation/p75": "75th percentile",
     "validation/p95": "95th percentile",
-    "validation/worst_gated": "smallest speed-up among the graphs that are not kept, 1 if all are",
+    "validation/worst_gated": "smallest speed-up among the graphs where it does not, 1 if it does on all",
     "validation/gain_error": "mean absolute error of the predicted log speed-up",
 }
 """Every metric that training writes, in the order of the CSV's columns. docs/metrics.md is this table."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphopt.hlo import Decisions
 from graphopt.learn.batch import Batch, imitation_weights
 from graphopt.learn.config import TrainConfig
-from graphopt.learn.elites import RECORDED, Elite, default_elite
+from graphopt.learn.elites import RECORDED, START, Elite, default_elite, start_elite
 from graphopt.learn.problems import Problem
 from graphopt.policy.batching import pad, pad_rows
 from graphopt.policy.candidates import candidates
@@ -28,14 +28,16 @@ class Records:
     """Measured vectors of one graph; the first few are those that a policy chooses between.
 
     Attributes:
-        vectors: R decision vectors, none of them XLA's own.
+        vectors: R decision vectors.
         log_speedup: float64 [R]; log(default time / time), NaN where the vector failed.
-        usual: vectors that `graphopt.policy.candidates` makes.
+        usual: vectors that `graphopt.policy.guarded.judge` chooses between.
+        base: log(default time / time) of the decisions that a policy starts from.
     """
 
     vectors: tuple[Decisions, ...]
     log_speedup: NDArray[np.float64]
     usual: int
+    base: float
 
     def elite(self, problem: Problem) -> Elite:
         """The best vector; XLA's own if none is faster."""
@@ -47,20 +49,29 @@ class Records:
 
 
 def load_records(problem: Problem) -> Records | None:
-    """What the store knows about a problem's vectors; None if nothing."""
+    """What the store knows about a problem's vectors; None if nothing, or not what the start is worth."""
     if problem.bench is None or not problem.bench.store.exists():
         return None
     usual: list[tuple[Decisions, float]] = []
     other: list[tuple[Decisions, float]] = []
-    made = [decisions for _, decisions in candidates(problem.graph)]
+    start = problem.features.start
+    made = [decisions for _, decisions in candidates(problem.graph, start)]
+    base = 0.0
+    if not start.same_as(problem.graph.default):
+        base = math.nan
+        usual.append((problem.graph.default, 0.0))
     stored = outcomes(problem.bench.store, problem.graph.fingerprint)
     for vector, ratio in decode_known(problem.graph, stored):
         place = usual if any(vector.same_as(m) for m in made) else other
-        place.append((vector, math.log(ratio) if ratio else math.nan))
+        gain = math.log(ratio) if ratio else math.nan
+        place.append((vector, gain))
+        if vector.same_as(start):
+            base = gain
     rows = [*usual, *other]
-    if not rows:
+    if not rows or math.isnan(base):
         return None
-    return Records(tuple(v for v, _ in rows), np.array([gain for _, gain in rows]), len(usual))
+    gains = np.array([gain for _, gain in rows])
+    return Records(tuple(vector for vector, _ in rows), gains, len(usual), base)
 
 
 def replay_batch(
@@ -73,13 +84,13 @@ def replay_batch(
     size = config.rollout.samples
     chosen = _draw(records, rng, size)
     label = records.elite(problem)
-    if label.log_speedup < config.imitation.min_gain:
-        label = default_elite(problem.graph, RECORDED)
+    if label.log_speedup < records.base + config.imitation.min_gain:
+        label = start_elite(problem, records.base)
     vectors = [*(records.vectors[index] for index in chosen), label.decisions]
-    gains = np.append(records.log_speedup[chosen], label.log_speedup)
-    gains = np.where(np.isnan(gains), config.rollout.failure, gains)
     limit = config.rollout.reward_clip
-    return _batch(problem, vectors, np.clip(gains, -limit, limit), label, config)
+    gains = np.append(records.log_speedup[chosen], label.log_speedup)
+    gains = np.clip(np.where(np.isnan(gains), config.rollout.failure, gains), -limit, limit)
+    return _batch(problem, vectors, gains, records.base, label, config)
 
 
 def _draw(records: Records, rng: np.random.Generator, size: int) -> NDArray[np.intp]:
@@ -94,6 +105,7 @@ def _batch(
     problem: Problem,
     vectors: Sequence[Decisions],
     gains: NDArray[np.float64],
+    base: float,
     label: Elite,
     config: TrainConfig,
 ) -> Batch:
@@ -110,8 +122,8 @@ def _batch(
         {},
         {},
         np.zeros(rows, np.float32),
-        gains.astype(np.float32),
-        np.append(np.ones(rows - 1), float(label.origin != "default")).astype(np.float32),
+        (gains - base).astype(np.float32),
+        np.append(np.ones(rows - 1), float(label.origin != START)).astype(np.float32),
         np.float32(gains[:-1].mean()),
     )
     for field in features.fields:

@@ -25,6 +25,7 @@ class Rollout:
         problem: the graph.
         samples: the vectors.
         rewards: float64 [B]; log(default time / time), or the failure reward.
+        base: the same of the decisions that the policy starts from.
         failed: bool [B]; True where scoring failed.
         value: reward that the value head expected.
         measured: vectors or kernels that were compiled and timed.
@@ -33,6 +34,7 @@ class Rollout:
     problem: Problem
     samples: Samples
     rewards: NDArray[np.float64]
+    base: float
     failed: NDArray[np.bool_]
     value: float
     measured: int
@@ -50,9 +52,14 @@ def collect(
     free = free_nodes(rng, len(problem.graph), config.samples, config.min_free)
     samples = sample(network, encoded, rng, free, config.temperature)
     scorer = problem.scorer(kind)
-    seconds, measured = score_once(scorer, samples.decisions(problem.graph))
+    start = problem.features.start
+    drawn = samples.decisions(problem.graph).fields
+    rows = {k: np.concatenate([v, getattr(start, k)[None]]) for k, v in drawn.items()}
+    seconds, measured = score_once(scorer, DecisionBatch(rows))
     reward = rewards(seconds, scorer.default_s, config.reward_clip, config.failure)
-    return Rollout(problem, samples, reward, np.isnan(seconds), network.value(encoded), measured)
+    failed = np.isnan(seconds[:-1])
+    base = float(reward[-1])
+    return Rollout(problem, samples, reward[:-1], base, failed, network.value(encoded), measured)
 
 
 def free_nodes(
@@ -91,7 +98,7 @@ def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
         for field in rollout.problem.features.fields:
             free = rollout.samples.drawn[field.name]
             drawn += int(free.sum())
-            changed += int((free & (rollout.samples.actions[field.name] != field.default)).sum())
+            changed += int((free & (rollout.samples.actions[field.name] != field.start)).sum())
     return {
         "rollout/reward": float(np.mean([r.rewards[1:].mean() for r in rollouts])),
         "rollout/best": float(np.mean([r.rewards.max() for r in rollouts])),

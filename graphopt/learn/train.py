@@ -22,6 +22,7 @@ from graphopt.learn.elites import (
     improve,
     judged_by,
     make_label,
+    start_elite,
     stored_winner,
 )
 from graphopt.learn.evaluation import choose_margin, evaluate
@@ -288,7 +289,7 @@ def learn(
     batches = [
         make_batch(
             rollout,
-            worth_imitating(state.elites, rollout.problem, config),
+            worth_imitating(state.elites, rollout, config),
             config,
             rollout.problem.name not in untrusted,
         )
@@ -328,11 +329,11 @@ def choose_problems(
     return [allowed[index] for index in picked]
 
 
-def worth_imitating(elites: dict[str, Elite], problem: Problem, config: TrainConfig) -> Elite:
-    """The best known decisions if they gain clearly, else XLA's own."""
-    known = elites.get(problem.name)
-    if known is None or known.log_speedup < config.imitation.min_gain:
-        return default_elite(problem.graph)
+def worth_imitating(elites: dict[str, Elite], rollout: Rollout, config: TrainConfig) -> Elite:
+    """The best known decisions if they gain clearly over the start, else the start."""
+    known = elites.get(rollout.problem.name)
+    if known is None or known.log_speedup < rollout.base + config.imitation.min_gain:
+        return start_elite(rollout.problem, rollout.base)
     return known
 
 
@@ -342,7 +343,7 @@ def remember(elites: dict[str, Elite], rollout: Rollout, kind: str) -> bool:
     gain = float(rollout.rewards[best])
     name = rollout.problem.name
     known = elites.get(name)
-    if rollout.failed[best] or gain <= (known.log_speedup if known else 0.0):
+    if rollout.failed[best] or gain <= (known.log_speedup if known else max(rollout.base, 0.0)):
         return False
     batch = rollout.samples.decisions(rollout.problem.graph)
     elites[name] = Elite(batch[best].copy(), gain, "policy", kind)

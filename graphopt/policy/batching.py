@@ -32,7 +32,7 @@ def pad(features: Features, segment: int) -> jraph.GraphsTuple:
     Nodes is a dict of arrays [N, ...]: ``numeric``, ``opcode``, ``dtype``, ``share``, ``real`` (bool),
     ``first`` (first node of the node's computation), ``caller`` (for a computation's first node, the
     node that calls it; else N - 1, which is padding), ``mask.FIELD`` (bool [N, V]; True = allowed) and
-    ``default.FIELD``. Globals is a dict ``values.FIELD`` -> float32 [V, features]. Edges are None.
+    ``start.FIELD``. Globals is a dict ``values.FIELD`` -> float32 [V, features]. Edges are None.
     """
     count = len(features)
     size, room = padded_sizes(count, len(features.senders), segment)
@@ -49,7 +49,7 @@ def pad(features: Features, segment: int) -> jraph.GraphsTuple:
     nodes["caller"][features.first[called]] = features.caller[called]
     for field in features.fields:
         nodes[f"mask.{field.name}"] = _fill(field.mask, size, True)
-        nodes[f"default.{field.name}"] = _fill(field.default.astype(np.int32), size, 0)
+        nodes[f"start.{field.name}"] = _fill(field.start.astype(np.int32), size, 0)
     return jraph.GraphsTuple(
         nodes=nodes,
         edges=None,

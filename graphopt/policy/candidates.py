@@ -26,19 +26,24 @@ NATIVE_BELOW_NS: Final = (20_000.0, 100_000.0)
 _VIEWS: Final = frozenset({"bitcast", "broadcast", "reshape", "iota", "get-tuple-element", "tuple"})
 
 
-def candidates(graph: Graph) -> list[tuple[str, Decisions]]:
-    """Distinct vectors other than XLA's own, the heuristic's first where it changes anything."""
+def candidates(graph: Graph, whole: Decisions | None = None) -> list[tuple[str, Decisions]]:
+    """Distinct vectors other than XLA's own, the heuristic's first where it changes anything.
+
+    Args:
+        graph: of the program.
+        whole: the heuristic's decisions, if they are known already.
+    """
     made: list[tuple[str, Decisions]] = []
-    for name, decisions in _make(graph):
+    for name, decisions in _make(graph, whole):
         known = [graph.default, *(other for _, other in made)]
         if not any(decisions.same_as(other) for other in known):
             made.append((name, decisions))
     return made
 
 
-def _make(graph: Graph) -> Iterator[tuple[str, Decisions]]:
+def _make(graph: Graph, whole: Decisions | None) -> Iterator[tuple[str, Decisions]]:
     model = CostModel(graph)
-    whole = heuristic_steps(graph, STEPS, model)
+    whole = heuristic_steps(graph, STEPS, model) if whole is None else whole
     yield "heuristic", whole
     if len(graph) > MAX_NODES:
         return
@@ -46,8 +51,9 @@ def _make(graph: Graph) -> Iterator[tuple[str, Decisions]]:
         more = whole.copy()
         native_below(graph, model, more, limit)
         yield f"heuristic, native below {limit / 1000:.0f} us", more
-    split = [step for step in STEPS if step != "one core"]
-    yield "heuristic without one core", heuristic_steps(graph, split, model)
+    for step in _doubtful(graph, whole):
+        rest = [other for other in STEPS if other != step]
+        yield f"heuristic without {step}", heuristic_steps(graph, rest, model)
     yield (
         "native loops and reductions",
         heuristic_steps(graph, ["native loops", "reductions"], model),
@@ -59,6 +65,18 @@ def _make(graph: Graph) -> Iterator[tuple[str, Decisions]]:
         yield "native everywhere", _native(graph, loops_only=False)
         yield "native loops all", _native(graph, loops_only=True)
     yield "keep shared values", keep_shared(graph)
+
+
+def _doubtful(graph: Graph, whole: Decisions) -> Iterator[str]:
+    """Steps of the heuristic that have done something and sometimes lose."""
+    units = graph.units
+    if (graph.default.fuse & ~whole.fuse).any():
+        yield "keep in memory"
+    changed = np.unique(whole.unit[whole.unit != graph.default.unit]).tolist()
+    if any(units[unit].kind is UnitKind.NATIVE for unit in changed):
+        yield "small runs"
+    if any(units[unit].kind is UnitKind.LOOP for unit in changed):
+        yield "one core"
 
 
 def _native(graph: Graph, loops_only: bool) -> Decisions:

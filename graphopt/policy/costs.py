@@ -6,6 +6,7 @@ AVX2 code generation; decisions built on them keep a margin.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -18,17 +19,19 @@ from graphopt.hlo.clusters import window_size
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
+from graphopt.machine import UnitKind
 from graphopt.policy import recompute
+from graphopt.policy.rates import SUM_ROWS_NS, element_ns, reduced_ns
 from graphopt.policy.walls import is_wall, wall_costs
 
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
 
-OPERATIONS_PER_NS: Final = 12.0
-"""Vectorised additions; one unit of `Op.cost`."""
-
 SCALAR_OPERATIONS_PER_NS: Final = 1.5
-"""The same in code that does not vectorise (gathers, indices, loops of a few elements)."""
+"""Units of `Op.cost` in code that does not vectorise (gathers, indices, loops of a few elements)."""
+
+FEW_ELEMENTS: Final = 16
+"""Shorter loops do not vectorise."""
 
 BYTES_PER_NS: Final = 10.0
 """Memory bandwidth of one core beyond its caches."""
@@ -63,7 +66,7 @@ class LoopCosts:
     Attributes:
         dispatch_ns: what the thunk executor adds.
         library_ns: matrix products by the library and other runtime calls.
-        native_dot_ns: the same as plain loops.
+        native_dot_ns: the same as plain loops, and what reductions of the library take longer as such.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -102,7 +105,8 @@ class CostModel:
         """Computes all costs, callees first."""
         self.graph = graph
         self.cores = max(unit.threads for unit in graph.units)
-        self.work = node_work(graph)
+        self.loop_extra = library_reductions(graph)
+        self.work = node_work(graph, self.loop_extra)
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
         for index, computation in enumerate(graph.computations):
@@ -135,6 +139,7 @@ class CostModel:
                 total.library_ns += RUNTIME_CALL_NS + flops / DOT_FLOPS_PER_NS
                 total.native_dot_ns += native_dot_ns(graph, node)
             total.work_ns += self.work[node]
+            total.native_dot_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
                 total.dispatch_ns += THUNK_NS
                 if graph.units[graph.default.unit[node]].threads > 1:
@@ -148,14 +153,15 @@ class CostModel:
 
     @cached_property
     def _evaluated(self) -> list[float]:
-        """Nanoseconds of all evaluations of each node under XLA's own decisions."""
+        """Nanoseconds of all evaluations of each node in loop kernels, fused as XLA does."""
         times = recompute.copies(self.graph, self.shares)
-        return [ns * count for ns, count in zip(self.work, times, strict=True)]
+        work = [ns + self.loop_extra.get(node, 0.0) for node, ns in enumerate(self.work)]
+        return [ns * count for ns, count in zip(work, times, strict=True)]
 
     def cluster_ns(
         self, fuse: NDArray[np.bool_], root: int, *, plain_products: bool = False
     ) -> float:
-        """Nanoseconds of one kernel on one core, what is fused into it computed as often as XLA does.
+        """Nanoseconds of one loop kernel on one core, what is fused into it computed as often as XLA does.
 
         Args:
             fuse: bool [N]; True where a node is computed inside its users.
@@ -198,32 +204,66 @@ def trips(graph: Graph, computation: int) -> float:
     return UNKNOWN_TRIPS if known is None else float(known)
 
 
-def node_work(graph: Graph) -> list[float]:
-    """Nanoseconds to compute each node once on one core, memory traffic of roots included."""
+def node_work(graph: Graph, library: Collection[int] | None = None) -> list[float]:
+    """Nanoseconds to compute each node once on one core, memory traffic of roots included.
+
+    Args:
+        graph: of the program.
+        library: reductions that the library computes, if they are known already.
+    """
     out = []
     fused = graph.default.fuse.tolist()
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
+    library = library_reductions(graph) if library is None else library
     for node, op in enumerate(graph.ops):
         if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
             out.append(0.0)
             continue
-        count = elements[node]
-        moved = nbytes[node]
-        frozen = graph.source.frozen[node]
-        if frozen is not None and frozen[1] == "in-place-update" and op.name != "bitcast":
-            # Only the update is written.
-            update = graph.operand_lists[node][1]
-            count, moved = elements[update], nbytes[update]
-        if op.name == "reduce" and graph.operand_lists[node]:
-            count = max(count, elements[graph.operand_lists[node][0]])
-        if op.name == "reduce-window":
-            count *= window_size(graph, node)
-        vector = count >= 16 and op.name not in ("gather", "dynamic-slice", "reduce-window")
-        rate = OPERATIONS_PER_NS if vector else SCALAR_OPERATIONS_PER_NS
-        ns = count * op.cost / rate
+        written = _written(graph, node)
+        ns = _compute_ns(graph, node, elements, written, node in library)
         if not fused[node]:
+            moved = nbytes[written]
             ns += moved / (BYTES_PER_NS if moved > 1 << 19 else CACHED_BYTES_PER_NS)
         out.append(ns)
+    return out
+
+
+def _written(graph: Graph, node: int) -> int:
+    """The node whose elements are computed and written: the update, where a node writes in place."""
+    frozen = graph.source.frozen[node]
+    if frozen is not None and frozen[1] == "in-place-update":
+        return graph.operand_lists[node][1]
+    return node
+
+
+def _compute_ns(
+    graph: Graph, node: int, elements: list[int], written: int, in_library: bool
+) -> float:
+    op = graph.ops[node]
+    if op.name == "reduce":
+        read = max(elements[node], elements[graph.operand_lists[node][0]])
+        return read * (SUM_ROWS_NS if in_library else reduced_ns(graph, node))
+    count = elements[written]
+    if op.name == "reduce-window":
+        return count * window_size(graph, node) * op.cost / SCALAR_OPERATIONS_PER_NS
+    if count < FEW_ELEMENTS or op.name in ("gather", "dynamic-slice"):
+        return count * op.cost / SCALAR_OPERATIONS_PER_NS
+    return count * element_ns(graph, node)
+
+
+def library_reductions(graph: Graph) -> dict[int, float]:
+    """Reductions that XLA hands to the library -> nanoseconds that they take longer in a loop kernel."""
+    fused = graph.default.fuse
+    inside = [False] * len(graph)
+    out = {}
+    for node in range(len(graph) - 1, -1, -1):
+        if fused[node]:
+            inside[node] = any(inside[user] for user in graph.user_lists[node])
+        else:
+            inside[node] = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
+        if inside[node] and graph.ops[node].name == "reduce":
+            read = float(graph.elements[graph.operand_lists[node][0]])
+            out[node] = read * (reduced_ns(graph, node) - SUM_ROWS_NS)
     return out
 
 

@@ -1,8 +1,8 @@
 """What the network knows of a graph: node columns, edges, computations, the decision fields.
 
 All columns are free of scale: sizes and times are logarithms, shares or ratios, cut to a fixed range. XLA's
-own decisions are columns too, because the policy decides where to deviate from them. `NUMERIC` is the table
-of columns; docs/training.md prints it.
+own decisions are columns too, and the heuristic's, because the policy decides where to deviate from them.
+`NUMERIC` is the table of columns; docs/training.md prints it.
 
 Axis letters: N nodes, E edges, C computations, F numeric columns, V values of a field.
 """
@@ -17,15 +17,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo import Graph
+from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OPS
 from graphopt.hlo.schema import DType
 from graphopt.machine import Machine, UnitKind, probe
 from graphopt.policy.estimates import Estimates, estimate, largest_operand
+from graphopt.policy.heuristic import STEPS, heuristic_steps
 from graphopt.policy.space import FieldInput, field_inputs
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised whenever the meaning of a column changes."""
 
 Column = NDArray[Any]
@@ -62,6 +63,7 @@ class Features:
         caller: int32 [C]; node that calls the computation, -1 for the entry.
         share: float32 [N]; estimated share of the module's run time, sums to 1.
         fields: the decision fields, in decoding order.
+        start: decisions that the policy starts from, as in `fields`.
     """
 
     numeric: NDArray[np.float32]
@@ -73,6 +75,7 @@ class Features:
     caller: NDArray[np.int32]
     share: NDArray[np.float32]
     fields: tuple[FieldInput, ...]
+    start: Decisions
 
     def __len__(self) -> int:
         """Number of nodes N."""
@@ -90,10 +93,11 @@ class Feature(NamedTuple):
 class _Facts:
     """Values that several columns share."""
 
-    def __init__(self, graph: Graph, machine: Machine) -> None:
+    def __init__(self, graph: Graph, machine: Machine, start: Decisions) -> None:
         self.graph = graph
         self.machine = machine
-        self.fields = field_inputs(graph)
+        self.start = start
+        self.fields = field_inputs(graph, start)
 
     @cached_property
     def estimates(self) -> Estimates:
@@ -214,6 +218,18 @@ def _computation_positions(facts: _Facts) -> Column:
     return (np.arange(len(facts.graph)) - first) / size
 
 
+def native_around(facts: _Facts) -> Column:
+    """bool [N]; a computation that the node lies in is called by a node that starts as native."""
+    native = facts.unit_kinds[facts.start.unit, list(UnitKind).index(UnitKind.NATIVE)]
+    computations = facts.graph.computations
+    inside = [False] * len(computations)
+    for index in range(len(computations) - 1, -1, -1):
+        caller, parent = computations[index].caller, computations[index].parent
+        if caller is not None and parent is not None:
+            inside[index] = bool(native[caller]) or inside[parent]
+    return np.asarray(inside)[facts.graph.computation]
+
+
 _GRAPH: Final[tuple[Feature, ...]] = (
     Feature("elements", "log elements of the result", lambda f: _log(f.graph.elements, 10)),
     Feature("bytes", "log bytes of the result", lambda f: _log(f.graph.nbytes, 10)),
@@ -281,6 +297,26 @@ _DEFAULT: Final[tuple[Feature, ...]] = (
     Feature("may_native", "a native region is allowed", lambda f: f.may_run(UnitKind.NATIVE)),
 )
 
+_START: Final[tuple[Feature, ...]] = (
+    Feature("start_fused", "the heuristic fuses it", lambda f: f.start.fuse),
+    Feature("start_joined", "the heuristic joins it", lambda f: f.start.join),
+    Feature("start_replaced", "the heuristic replaces it", lambda f: f.start.restructure > 0),
+    *(
+        Feature(
+            f"start_{kind.value}",
+            f"the heuristic runs it as {kind.value}",
+            lambda f, k=k: f.unit_kinds[f.start.unit, k] & ~f.start.fuse,  # type: ignore[misc]
+        )
+        for k, kind in enumerate(UnitKind)
+    ),
+    Feature("start_native_around", "the heuristic makes a loop around it native", native_around),
+    Feature(
+        "start_threads",
+        "log threads the heuristic gives it",
+        lambda f: np.log2([u.threads for u in f.graph.units])[f.start.unit] / 4,
+    ),
+)
+
 _COMPUTATION: Final[tuple[Feature, ...]] = (
     *(
         Feature(
@@ -311,7 +347,7 @@ _COMPUTATION: Final[tuple[Feature, ...]] = (
     Feature("inside", "log nodes it stands for", lambda f: _log(np.array(f.graph.nested_sizes), 5)),
 )
 
-NUMERIC: Final[tuple[Feature, ...]] = (*_GRAPH, *_DEFAULT, *_COMPUTATION)
+NUMERIC: Final[tuple[Feature, ...]] = (*_GRAPH, *_DEFAULT, *_START, *_COMPUTATION)
 """All numeric columns, in order. Which values each field allows follows them, see `numeric_names`."""
 
 
@@ -322,9 +358,18 @@ def numeric_names() -> tuple[str, ...]:
     return (*(row.name for row in NUMERIC), *(f"free_{name}" for name in DECODED))
 
 
-def extract(graph: Graph, machine: Machine | None = None) -> Features:
-    """The features of a graph on a machine (default: this one)."""
-    facts = _Facts(graph, probe() if machine is None else machine)
+def extract(
+    graph: Graph, machine: Machine | None = None, start: Decisions | None = None
+) -> Features:
+    """The features of a graph.
+
+    Args:
+        graph: of the program.
+        machine: whose caches count; None for this one.
+        start: decisions that the policy starts from; None for the heuristic's.
+    """
+    start = heuristic_steps(graph, STEPS) if start is None else start
+    facts = _Facts(graph, probe() if machine is None else machine, start)
     numeric = np.empty((len(graph), len(NUMERIC) + len(facts.fields)), np.float32)
     for index, row in enumerate(NUMERIC):
         numeric[:, index] = row.compute(facts)
@@ -343,6 +388,7 @@ def extract(graph: Graph, machine: Machine | None = None) -> Features:
         caller=np.array([-1 if c.caller is None else c.caller for c in computations], np.int32),
         share=facts.share.astype(np.float32),
         fields=facts.fields,
+        start=start,
     )
 
 

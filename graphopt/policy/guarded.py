@@ -1,8 +1,8 @@
 """A learned policy behind a gate: the heuristic stands unless clearly more is expected of something else.
 
-The network's gain head judges whole decision vectors, its own and the hand-written ones. It is trained on
-measured whole-module times, good ones and bad ones. Two margins, chosen on graphs it was not trained on, say
-how much it is to be trusted.
+The network's gain head judges whole decision vectors, its own, XLA's and the hand-written ones: what they
+gain over the heuristic. It is trained on measured whole-module times, good ones and bad ones. A margin,
+chosen on graphs it was not trained on, says how much it is to be trusted.
 """
 
 from __future__ import annotations
@@ -25,35 +25,30 @@ from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
 NEVER: Final = 20.0
 """Log speed-up that nothing promises."""
 
+HEURISTIC: Final = "heuristic"
+DEFAULT: Final = "default"
+"""Names of what the policy starts from, and of XLA's own decisions."""
+
 
 @dataclass(frozen=True)
 class Gate:
     """When the heuristic's decisions are replaced.
 
     Attributes:
-        switch: log speed-up by which another candidate's low quantile must exceed the heuristic's (or that of
-            XLA's default, which is 0, if the heuristic changes nothing).
-        drop: low quantile of the heuristic's own gain below which XLA's default is kept.
+        switch: log speed-up over the heuristic that the low quantile of another candidate must exceed.
     """
 
     switch: float
-    drop: float
 
-    def choose(self, base: bool, low: Sequence[float]) -> int:
-        """Index of the chosen candidate, -1 for XLA's default.
+    def choose(self, low: Sequence[float]) -> int:
+        """Index of the chosen candidate; 0, the heuristic's, unless another promises clearly more.
 
         Args:
-            base: the first candidate is the heuristic's.
-            low: low quantile of each candidate's log speed-up.
+            low: low quantile of each candidate's log speed-up over the first.
         """
-        index, standing = -1, 0.0
-        if base and not low[0] < self.drop:  # a NaN keeps the heuristic
-            index, standing = 0, low[0]
-        others = [i for i in range(1 if base else 0, len(low)) if math.isfinite(low[i])]
-        best = max(others, key=lambda i: low[i], default=-1)
-        if best >= 0 and low[best] > max(standing, 0.0) + self.switch:
-            return best
-        return index
+        others = [i for i in range(1, len(low)) if math.isfinite(low[i])]
+        best = max(others, key=lambda i: low[i], default=0)
+        return best if best and low[best] > self.switch else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +58,8 @@ class Judged:
     Attributes:
         name: who proposes it.
         decisions: the decisions.
-        gain: expected log speed-up.
-        low_gain: its low quantile.
+        gain: expected log speed-up over XLA's default.
+        low_gain: low quantile of the log speed-up over the heuristic.
     """
 
     name: str
@@ -78,26 +73,33 @@ class Judged:
         return math.exp(min(self.gain, 20.0)) if math.isfinite(self.gain) else 0.0
 
 
-def judge_heuristic(network: NumpyPolicy, graph: Graph, encoded: Encoded) -> list[Judged]:
-    """The heuristic's decisions alone, if it changes anything, with what the network expects of them."""
-    found = heuristic(graph)
-    if found is None:
-        return []
-    with np.errstate(all="ignore"):
-        gain, low = network.gain(encoded, found).tolist()
-    return [Judged("heuristic", found, gain, low)]
+def judge(
+    network: NumpyPolicy, graph: Graph, encoded: Encoded, start_only: bool = False
+) -> list[Judged]:
+    """All candidates with what the network expects of them, what the policy starts from first.
 
-
-def judge(network: NumpyPolicy, graph: Graph, encoded: Encoded) -> list[Judged]:
-    """All candidates with what the network expects of them; the heuristic's first if there is one."""
+    Args:
+        network: the judge, and the maker of one candidate.
+        graph: of the program.
+        encoded: the graph by the network.
+        start_only: judge no other candidate.
+    """
+    start = encoded.features.start
+    made = [(HEURISTIC, start), (DEFAULT, graph.default)]
+    if start.same_as(graph.default):
+        made = [(DEFAULT, start)]
     with np.errstate(all="ignore"):  # a broken checkpoint must not warn in a user's program
+        above_default = -float(network.gain(encoded, graph.default)[0])
+        if start_only:
+            return [Judged(*made[0], above_default, 0.0)]
+        made += [(n, d) for n, d in candidates(graph, start) if not d.same_as(start)]
         out = []
-        for name, decisions in candidates(graph):
+        for name, decisions in made:
             gain, low = network.gain(encoded, decisions).tolist()
-            out.append(Judged(name, decisions, gain, low))
+            out.append(Judged(name, decisions, above_default + gain, low))
         own = proposal(graph, encoded, network.decode(encoded, most_likely))
     if own.changes and not any(own.decisions.same_as(j.decisions) for j in out):
-        out.append(Judged("network", own.decisions, own.gain, own.low_gain))
+        out.append(Judged("network", own.decisions, above_default + own.gain, own.low_gain))
     return out
 
 
@@ -139,11 +141,6 @@ class GuardedPolicy:
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine))
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
-        found = (judge_heuristic if never else judge)(self.learned.network, graph, encoded)
-        index = self.gate.choose(has_base(found), [j.low_gain for j in found])
-        return None if index < 0 else found[index]
-
-
-def has_base(found: Sequence[Judged]) -> bool:
-    """True if the first candidate is the heuristic's."""
-    return bool(found) and found[0].name == "heuristic"
+        found = judge(self.learned.network, graph, encoded, start_only=never)
+        chosen = found[self.gate.choose([j.low_gain for j in found])]
+        return None if chosen.decisions.same_as(graph.default) else chosen

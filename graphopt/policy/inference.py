@@ -70,7 +70,7 @@ class Decoded:
         actions: field name -> int64 [N].
         logits: field name -> float32 [N, V], given the earlier fields' actions.
         relevant: field name -> bool [N]; the field counts for the node and has a choice.
-        gain: float32 [2]; expected log speed-up and its low quantile.
+        gain: float32 [2]; expected log speed-up over the start, and its low quantile.
     """
 
     actions: dict[str, Ints]
@@ -179,7 +179,7 @@ class NumpyPolicy:
                 relevant[name] = relevant[name] & (actions["fuse"] == 0)
             logits[name] = self._logits(index, field, stage)
             actions[name] = choose(field, logits[name], relevant[name])
-            differs = actions[name] != field.default
+            differs = actions[name] != field.start
             message = self._tell(encoded.edges, field, actions[name], differs)
             told = told + message
             deviates |= differs
@@ -187,12 +187,12 @@ class NumpyPolicy:
         return Decoded(actions, logits, relevant, self._gain(encoded, told, deviates))
 
     def gain(self, encoded: Encoded, decisions: Decisions) -> Array:
-        """Expected log speed-up and its low quantile, float32 [2], of given decisions."""
+        """Expected log speed-up over the start and its low quantile, float32 [2], of given decisions."""
         told = np.zeros_like(encoded.x)
         deviates = np.zeros(len(encoded.x), np.bool_)
         for field in encoded.fields:
             action = getattr(decisions, field.name).astype(np.int64)
-            differs = action != field.default
+            differs = action != field.start
             told = told + self._tell(encoded.edges, field, action, differs)
             deviates |= differs
         return self._gain(encoded, told, deviates)
@@ -230,7 +230,7 @@ class NumpyPolicy:
         query = self._dense(f"heads.{index}.query", self._norm("head_norm", stage))
         keys = self._dense(f"heads.{index}.keys", field.values)
         scores = query @ keys.T + self._dense(f"heads.{index}.bias", field.values)[:, 0]
-        return deviation_logits(scores, field, float(self.parameters["default_logit"][index]))
+        return deviation_logits(scores, field, float(self.parameters["start_logit"][index]))
 
     def _draft(self, features: Features, x: Array) -> Array:
         index = DECODED.index("unit")
@@ -293,12 +293,12 @@ def _window(x: NDArray[Any], begin: int, end: int) -> NDArray[Any]:
     return np.concatenate([x[begin:end], x[begin + 1 : end + 1]], axis=1)
 
 
-def deviation_logits(scores: Array, field: FieldInput, default_logit: float) -> Array:
+def deviation_logits(scores: Array, field: FieldInput, start_logit: float) -> Array:
     """See `graphopt.policy.network.deviation_logits`."""
     nodes = np.arange(len(scores))
-    others = field.mask.sum(axis=1) - field.mask[nodes, field.default]
+    others = field.mask.sum(axis=1) - field.mask[nodes, field.start]
     logits: Array = scores - np.log(np.maximum(others, 1)).astype(np.float32)[:, None]
-    logits[nodes, field.default] = scores[nodes, field.default] + np.float32(default_logit)
+    logits[nodes, field.start] = scores[nodes, field.start] + np.float32(start_logit)
     logits[~field.mask] = FORBIDDEN
     return logits
 

@@ -23,9 +23,9 @@ class Proposal:
 
     Attributes:
         decisions: the decisions; legal.
-        gain: expected log speed-up over XLA's default.
+        gain: expected log speed-up over the decisions that the policy starts from, the heuristic's.
         low_gain: low quantile of the log speed-up: what can be counted on.
-        changes: decision fields that differ from XLA's.
+        changes: decisions that differ from those.
     """
 
     decisions: Decisions
@@ -43,7 +43,7 @@ class Samples:
         log_probs: field name -> float32 [B, N]; log-probability of each action at temperature 1.
         drawn: field name -> bool [B, N]; True where the policy drew the action: the field had a
             choice, counted for the node, and the node was free to explore.
-        gains: float32 [B]; predicted log speed-up of each vector.
+        gains: float32 [B]; predicted log speed-up of each vector over the start.
     """
 
     actions: dict[str, Ints]
@@ -70,7 +70,7 @@ class LearnedPolicy:
 
     Attributes:
         network: the network in numpy.
-        min_gain: log speed-up that the low quantile must promise; below it XLA's default is kept.
+        min_gain: log speed-up over the heuristic that the low quantile must promise; else that stands.
         machine: machine whose caches the features refer to; None for this one.
     """
 
@@ -83,19 +83,28 @@ class LearnedPolicy:
         self.machine = machine
 
     def __call__(self, graph: Graph) -> Decisions | None:
-        """The most likely decisions, or None where no clear gain is expected."""
-        proposal = self.propose(graph)
-        clear = proposal.changes > 0 and proposal.low_gain > self.min_gain  # False for NaN
-        return proposal.decisions if clear else None
+        """The most likely decisions where a clear gain is expected, else the heuristic's; None for XLA's."""
+        if len(graph) == 0:
+            return None
+        encoded = self._encode(graph)
+        found = self._propose(graph, encoded)
+        clear = found.changes > 0 and found.low_gain > self.min_gain  # False for NaN
+        chosen = found.decisions if clear else encoded.features.start
+        return None if chosen.same_as(graph.default) else chosen
 
     def propose(self, graph: Graph) -> Proposal:
         """The most likely decisions with their expected gain, whatever it is."""
         if len(graph) == 0:
             return Proposal(graph.default, 0.0, 0.0, 0)
+        return self._propose(graph, self._encode(graph))
+
+    def _encode(self, graph: Graph) -> Encoded:
         with np.errstate(all="ignore"):  # a broken checkpoint must not warn in a user's program
-            encoded = self.network.encode(extract(graph, self.machine))
-            decoded = self.network.decode(encoded, most_likely)
-        return proposal(graph, encoded, decoded)
+            return self.network.encode(extract(graph, self.machine))
+
+    def _propose(self, graph: Graph, encoded: Encoded) -> Proposal:
+        with np.errstate(all="ignore"):
+            return proposal(graph, encoded, self.network.decode(encoded, most_likely))
 
     def suggestions(self, graph: Graph, count: int, seed: int = 0) -> list[Decisions]:
         """The most likely decisions, then different draws: starting points of a search; legal.
@@ -105,11 +114,12 @@ class LearnedPolicy:
             count: most vectors; fewer if draws repeat.
             seed: of the draws.
         """
-        best = self.propose(graph).decisions
-        found = [best]
-        if len(graph) and count > 1:
+        if not len(graph):
+            return [graph.default]
+        encoded = self._encode(graph)
+        found = [self._propose(graph, encoded).decisions]
+        if count > 1:
             with np.errstate(all="ignore"):
-                encoded = self.network.encode(extract(graph, self.machine))
                 free = np.ones((count - 1, len(graph)), np.bool_)
                 rng = np.random.default_rng(seed)
                 batch = sample(self.network, encoded, rng, free).decisions(graph)
@@ -120,8 +130,8 @@ class LearnedPolicy:
 
 
 def most_likely(field: FieldInput, logits: Array, relevant: NDArray[np.bool_]) -> Ints:
-    """The likeliest value where the field counts, XLA's own elsewhere."""
-    return np.where(relevant, logits.argmax(axis=1), field.default)
+    """The likeliest value where the field counts, the start's elsewhere."""
+    return np.where(relevant, logits.argmax(axis=1), field.start)
 
 
 def proposal(graph: Graph, encoded: Encoded, decoded: Decoded) -> Proposal:
@@ -131,7 +141,7 @@ def proposal(graph: Graph, encoded: Encoded, decoded: Decoded) -> Proposal:
         for field in encoded.fields
     }
     changes = sum(
-        int((decoded.actions[field.name] != field.default).sum()) for field in encoded.fields
+        int((decoded.actions[field.name] != field.start).sum()) for field in encoded.fields
     )
     gain, low = decoded.gain.tolist()
     return Proposal(graph.default.with_changes(**arrays), gain, low, changes)
@@ -167,7 +177,7 @@ def sample(
             noise = rng.gumbel(size=logits.shape) * temperature
             drawn = (logits + noise * field.mask).argmax(axis=1)
             value = np.where(nodes, drawn, logits.argmax(axis=1))
-            return np.where(relevant, value, field.default)
+            return np.where(relevant, value, field.start)
 
         decoded = network.decode(encoded, draw)
         gains.append(decoded.gain[0])

@@ -39,8 +39,8 @@ class ModelConfig:
     """Width of the operation embedding."""
     dtype_width: int = 4
     """Width of the element type embedding."""
-    default_logit: float = 3.0
-    """Initial logit of XLA's own value against all others together."""
+    start_logit: float = 3.0
+    """Initial logit of the value that the policy starts from against all others together."""
     attention: bool = True
     """Segment-recurrent attention; off: only the dense layers of the stack."""
     superposition: bool = True
@@ -89,7 +89,7 @@ def parameter_shapes(config: ModelConfig) -> Shapes:
         "op_embedding": (len(OP_NAMES), config.op_width),
         "dtype_embedding": (len(DTYPE_NAMES), config.dtype_width),
         "stage_embedding": (len(DECODED), h),
-        "default_logit": (len(DECODED),),
+        "start_logit": (len(DECODED),),
         **_dense("embed", inputs, h),
         **_dense("summary", 3 * h, h),
         **_dense("value_hidden", h, h),

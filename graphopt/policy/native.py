@@ -35,8 +35,10 @@ MIN_BODY_SHARE: Final = 0.03
 time in dispatch."""
 
 MIN_SAVED_SHARE: Final = 0.004
+MIN_SAVED_SHARE_ONCE: Final = 0.02
 """Part of the program's time that the regions of one computation must save in dispatch: below, the order of
-execution that they bring along can cost more."""
+execution that they bring along can cost more. Computations that run once have more to lose: there, small
+kernels run beside large ones on the other core."""
 
 
 def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[int]:
@@ -110,8 +112,10 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         small = [
             node for node in movable if _is_short(graph, model, decisions, node, SMALL_KERNEL_NS)
         ]
-        saved = (len(small) - 1) * costs.THUNK_NS * float(graph.executions[computation.first])
-        if saved > MIN_SAVED_SHARE * program_ns:
+        executions = float(graph.executions[computation.first])
+        saved = (len(small) - 1) * costs.THUNK_NS * executions
+        share = MIN_SAVED_SHARE if executions > 1 else MIN_SAVED_SHARE_ONCE
+        if saved > share * program_ns:
             decisions.unit[small] = unit
 
 

@@ -102,16 +102,16 @@ class Head(nnx.Module):
 
 
 def deviation_logits(
-    scores: jax.Array, mask: jax.Array, default: jax.Array, default_logit: jax.Array
+    scores: jax.Array, mask: jax.Array, start: jax.Array, start_logit: jax.Array
 ) -> jax.Array:
-    """Logits [N, V] of a field from scores, such that zero scores mean XLA's own decision.
+    """Logits [N, V] of a field from scores, such that zero scores mean the decision that is started from.
 
-    The default value gets `default_logit`; the other allowed values share the rest evenly, so that
+    That value gets `start_logit`; the other allowed values share the rest evenly, so that
     their number does not matter.
     """
-    is_default = jnp.arange(scores.shape[1]) == default[:, None]
-    others = jnp.maximum((mask & ~is_default).sum(1, keepdims=True), 1)
-    logits = jnp.where(is_default, scores + default_logit, scores - jnp.log(others))
+    is_start = jnp.arange(scores.shape[1]) == start[:, None]
+    others = jnp.maximum((mask & ~is_start).sum(1, keepdims=True), 1)
+    logits = jnp.where(is_start, scores + start_logit, scores - jnp.log(others))
     return jnp.where(mask, logits, FORBIDDEN)
 
 
@@ -130,7 +130,7 @@ class PolicyNetwork(nnx.Module):
             normal(rngs.params(), (len(DTYPE_NAMES), config.dtype_width))
         )
         self.stage_embedding = nnx.Param(normal(rngs.params(), (len(DECODED), h)))
-        self.default_logit = nnx.Param(jnp.full((len(DECODED),), config.default_logit))
+        self.start_logit = nnx.Param(jnp.full((len(DECODED),), config.start_logit))
         inputs = len(numeric_names()) + config.op_width + config.dtype_width
         self.embed = _linear(inputs, h, rngs)
         self.messages = nnx.List(_linear(h, 3 * h, rngs) for _ in range(config.layers))
@@ -219,7 +219,7 @@ class PolicyNetwork(nnx.Module):
             logits[name] = self._logits(graph, index, stage)
             message = self._tell(graph, name, actions[name])
             told = told + message
-            deviates = deviates | (actions[name] != nodes[f"default.{name}"])
+            deviates = deviates | (actions[name] != nodes[f"start.{name}"])
             state = stage + message if self.config.joint else x
         return logits, self._gain(graph, x, summary, told, deviates)
 
@@ -228,7 +228,7 @@ class PolicyNetwork(nnx.Module):
         nodes = graph.nodes
         scores = self.heads[index](self.head_norm(stage), graph.globals[f"values.{name}"])
         return deviation_logits(
-            scores, nodes[f"mask.{name}"], nodes[f"default.{name}"], self.default_logit[...][index]
+            scores, nodes[f"mask.{name}"], nodes[f"start.{name}"], self.start_logit[...][index]
         )
 
     def _draft(self, graph: jraph.GraphsTuple, x: jax.Array) -> jax.Array:
@@ -240,7 +240,7 @@ class PolicyNetwork(nnx.Module):
     def _tell(self, graph: jraph.GraphsTuple, name: str, action: jax.Array) -> jax.Array:
         """A field's decisions as messages [N, H]: the node's own, its operands' mean, its users' mean."""
         nodes = graph.nodes
-        differs = (action != nodes[f"default.{name}"]).astype(jnp.float32)
+        differs = (action != nodes[f"start.{name}"]).astype(jnp.float32)
         described = graph.globals[f"values.{name}"][action]
         code = jax.nn.relu(self.decision_in(jnp.concatenate([described, differs[:, None]], axis=1)))
         count = len(code)
@@ -259,7 +259,7 @@ class PolicyNetwork(nnx.Module):
         told: jax.Array,
         deviates: jax.Array,
     ) -> jax.Array:
-        """Expected log speed-up and its low quantile, [2]; exactly 0 for XLA's own decisions."""
+        """Expected log speed-up over the start and its low quantile, [2]; exactly 0 for the start itself."""
         wide = jnp.broadcast_to(summary, x.shape)
         z = jax.nn.relu(self.gain_in(jnp.concatenate([x, told, wide], axis=1)))
         z = jnp.where((deviates & graph.nodes["real"])[:, None], z, 0.0)

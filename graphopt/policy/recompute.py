@@ -53,7 +53,7 @@ class Evaluations:
     """One pass from results to inputs that counts evaluations; callers go through nodes in falling order."""
 
     def __init__(self, graph: Graph, shares: Sequence[tuple[float, ...]]) -> None:
-        """Knows no use yet.
+        """Knows no use yet; evaluations across the order of memory are counted beside all.
 
         Args:
             graph: of the program.
@@ -63,10 +63,15 @@ class Evaluations:
         self._shares = shares
         self._elements = graph.elements.tolist()
         self._uses: list[Places] = [{} for _ in range(len(graph))]
+        self._across = [0.0] * len(graph)
 
     def of(self, node: int) -> float:
         """Evaluations of elements of a fused node; all its users have been passed."""
         return sum(self._uses[node].values())
+
+    def across(self, node: int) -> float:
+        """Those evaluations of a fused node that follow another order than its elements have in memory."""
+        return self._across[node]
 
     def pass_on(self, node: int, fused: Sequence[bool]) -> None:
         """Adds what a node reads to its fused operands' uses.
@@ -78,16 +83,33 @@ class Evaluations:
         places = self._uses[node] if fused[node] else {(node, -1): float(self._elements[node])}
         self._uses[node] = {}
         here = sum(places.values())
+        across = here if turns(self.graph, node) else self._across[node] if fused[node] else 0.0
         elementwise = self.graph.ops[node].kind is OpKind.ELEMENTWISE
         for slot, operand in enumerate(self.graph.operand_lists[node]):
             if not fused[operand]:
                 continue
+            self._across[operand] = min(self._across[operand] + across, MOST_EVALUATIONS)
             if elementwise:
                 self._uses[operand].update(places)
             else:
                 place = place_read(self.graph, node, slot, places)
                 evaluations = here * self._shares[node][slot]
                 self._uses[operand][place] = min(evaluations, MOST_EVALUATIONS)
+
+
+def turns(graph: Graph, node: int) -> bool:
+    """True for a transpose or copy whose innermost dimension is not its operand's."""
+    name = graph.ops[node].name
+    if name not in ("transpose", "copy"):
+        return False
+    own, read = (graph.source.shapes[n].layout for n in (node, graph.operand_lists[node][0]))
+    if not own.minor_to_major:
+        return False
+    inner = own.minor_to_major[0]
+    if name == "transpose":
+        proto = HloInstructionProto.FromString(graph.source.attributes[node])
+        inner = proto.dimensions[inner]
+    return bool(inner != read.minor_to_major[0])
 
 
 def copies(graph: Graph, shares: Sequence[tuple[float, ...]]) -> list[float]:

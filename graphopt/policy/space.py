@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import PolicyError
-from graphopt.hlo import Graph
+from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
 from graphopt.machine import Unit, UnitKind
 
@@ -52,14 +52,14 @@ class FieldInput:
     Attributes:
         name: the field's name in `Decisions`.
         mask: bool [N, V]; True = allowed.
-        default: int64 [N]; XLA's own value.
+        start: int64 [N]; the value that the policy starts from, the heuristic's.
         values: float32 [V, len(VALUE_FEATURES)]; what each value means.
         roots_only: the field counts only where `fuse` is 0.
     """
 
     name: str
     mask: NDArray[np.bool_]
-    default: NDArray[np.int64]
+    start: NDArray[np.int64]
     values: NDArray[np.float32]
     roots_only: bool
 
@@ -69,14 +69,19 @@ class FieldInput:
         return np.asarray(self.mask.sum(axis=1) > 1)
 
 
-def field_inputs(graph: Graph) -> tuple[FieldInput, ...]:
-    """All fields of a graph, in decoding order."""
+def field_inputs(graph: Graph, start: Decisions) -> tuple[FieldInput, ...]:
+    """All fields of a graph, in decoding order.
+
+    Args:
+        graph: of the program.
+        start: what the policy starts from; inside the masks.
+    """
     out = []
     for name in DECODED:
         mask = getattr(graph.masks, name)
         values = unit_values(graph.units) if name == "unit" else plain_values(name, mask.shape[1])
-        default = getattr(graph.default, name).astype(np.int64)
-        out.append(FieldInput(name, mask, default, values, name in _ROOTS_ONLY))
+        here = getattr(start, name).astype(np.int64)
+        out.append(FieldInput(name, mask, here, values, name in _ROOTS_ONLY))
     return tuple(out)
 
 

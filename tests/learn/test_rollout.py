@@ -125,10 +125,13 @@ def test_small_gains_are_not_imitated():
     settings = config()
     better = problem.graph.default.with_changes(fuse=problem.scorer("flip").best)
     found = improve(default_elite(problem.graph), problem, "flip", [better], "search")
-    assert worth_imitating({problem.name: found}, problem, settings) is found
-    small = replace(found, log_speedup=0.001)
-    assert worth_imitating({problem.name: small}, problem, settings).origin == "default"
-    assert worth_imitating({}, problem, settings).origin == "default"
+    rollout = collect(random_policy(), problem, "flip", np.random.default_rng(0), settings.rollout)
+    assert worth_imitating({problem.name: found}, rollout, settings) is found
+    small = replace(found, log_speedup=rollout.base + 0.001)
+    for elites in ({problem.name: small}, {}):
+        label = worth_imitating(elites, rollout, settings)
+        assert label.decisions is problem.features.start
+        assert (label.origin, label.log_speedup) == ("start", rollout.base)
 
 
 def test_another_judge_judges_anew():

@@ -58,7 +58,7 @@ def trained(tmp_path_factory):
 def test_ppo_finds_the_known_best(trained):
     out, state, _ = trained
     rows = read_rows(out)
-    assert rows[0]["rollout/greedy"] == 0.0  # it starts as XLA's default
+    assert rows[0]["rollout/greedy"] < 0.5  # it starts as the heuristic
     assert rows[-1]["rollout/greedy"] > 0.95
     assert state.step == len(rows)
 
@@ -245,6 +245,7 @@ def test_the_margin_keeps_the_default_where_gains_are_not_real():
         return Evaluation(
             tuple(map(str, range(count))),
             np.array(speedups),
+            np.zeros(count),
             np.array(promised),
             np.array(promised),
             np.ones(count, np.int64),

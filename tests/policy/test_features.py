@@ -15,6 +15,7 @@ from graphopt.hlo.schema import DType
 from graphopt.machine import UnitKind, cpu_units
 from graphopt.policy.estimates import estimate
 from graphopt.policy.features import DTYPE_NAMES, NUMERIC, OP_NAMES, extract, numeric_names
+from graphopt.policy.heuristic import heuristic
 from graphopt.policy.space import DECODED, VALUE_FEATURES, plain_values, unit_values
 
 
@@ -88,14 +89,17 @@ def test_large_caches_change_cache_columns_only():
     assert changed == {"bytes_per_l2"}
 
 
-def test_decision_fields_carry_masks_and_defaults():
+def test_decision_fields_carry_masks_and_the_start():
     graph = captured("transformer_block").graph
-    fields = {field.name: field for field in extract(graph, MACHINE).fields}
+    features = extract(graph, MACHINE)
+    assert features.start.same_as(heuristic(graph))
+    assert extract(graph, MACHINE, graph.default).start.same_as(graph.default)
+    fields = {field.name: field for field in features.fields}
     assert set(fields) == set(FIELDS)
     assert tuple(fields) == DECODED
     for name, field in fields.items():
         assert np.array_equal(field.mask, getattr(graph.masks, name))
-        assert np.array_equal(field.default, getattr(graph.default, name))
+        assert np.array_equal(field.start, getattr(features.start, name))
         assert field.values.shape == (field.mask.shape[1], len(VALUE_FEATURES))
     dot = next(i for i, op in enumerate(graph.ops) if op.name == "dot")
     free = fields["unit"].mask[dot].sum() > 1

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support import captured
 
 from graphopt.errors import PolicyError
 from graphopt.evaluate.ship import ship
@@ -32,22 +33,19 @@ def graph():
 
 
 @pytest.mark.parametrize(
-    ("base_first", "low", "gate", "chosen"),
+    ("low", "gate", "chosen"),
     [
-        (True, [0.1, 0.3], Gate(0.1, -20.0), 1),
-        (True, [0.1, 0.15], Gate(0.1, -20.0), 0),
-        (True, [-0.5, -0.4], Gate(0.0, -0.3), -1),
-        (True, [-0.5, 0.2], Gate(0.1, -0.3), 1),
-        (True, [-0.2, 0.05], Gate(0.1, -0.3), 0),
-        (False, [0.3], Gate(0.1, -20.0), 0),
-        (False, [0.05], Gate(0.1, -20.0), -1),
-        (False, [], Gate(0.1, -20.0), -1),
-        (True, [float("nan"), float("nan")], Gate(0.0, 0.0), 0),
-        (True, [0.1, float("inf")], Gate(0.1, -20.0), 0),
+        ([0.0, 0.3], Gate(0.1), 1),
+        ([0.0, 0.05], Gate(0.1), 0),
+        ([0.0, 0.2, 0.3], Gate(0.1), 2),
+        ([0.0, -0.4], Gate(0.0), 0),
+        ([0.0], Gate(0.0), 0),
+        ([0.0, float("nan")], Gate(0.0), 0),
+        ([0.0, float("inf"), 0.2], Gate(0.1), 2),
     ],
 )
-def test_the_gate_leaves_the_heuristic_only_for_a_clear_gain(base_first, low, gate, chosen):
-    assert gate.choose(base_first, low) == chosen
+def test_the_gate_leaves_the_heuristic_only_for_a_clear_gain(low, gate, chosen):
+    assert gate.choose(low) == chosen
 
 
 def test_a_closed_gate_is_the_heuristic(graph):
@@ -63,7 +61,7 @@ def test_the_gain_of_given_decisions_is_that_of_decoding_them(graph):
     gain, low = network.gain(encoded, own.decisions).tolist()
     assert own.changes
     np.testing.assert_allclose([gain, low], [own.gain, own.low_gain], rtol=1e-4, atol=1e-6)
-    assert network.gain(encoded, graph.default).tolist() == [0.0, 0.0]
+    assert network.gain(encoded, heuristic(graph)).tolist() == [0.0, 0.0]
 
 
 def test_candidates_are_legal_distinct_and_judged(graph):
@@ -74,32 +72,48 @@ def test_candidates_are_legal_distinct_and_judged(graph):
         assert not decisions.same_as(graph.default)
         assert not any(decisions.same_as(other) for _, other in found[:index])
     network = random_policy(noise=0.4)
-    judged = judge(network, graph, network.encode(extract(graph, MACHINE)))
-    assert [j.name for j in judged][: len(found)] == [name for name, _ in found]
+    encoded = network.encode(extract(graph, MACHINE))
+    judged = judge(network, graph, encoded)
+    names = [j.name for j in judged]
+    assert names[: len(found) + 1] == ["heuristic", "default", *(name for name, _ in found[1:])]
+    default = judged[1]
+    assert default.decisions.same_as(graph.default) and default.gain == pytest.approx(0.0, abs=1e-6)
+    assert judged[0].low_gain == 0.0
+    assert judged[0].gain == pytest.approx(-float(network.gain(encoded, graph.default)[0]))
+
+
+def test_where_the_heuristic_changes_nothing_the_default_is_what_the_policy_starts_from():
+    graph = captured("fibonacci").graph
+    assert heuristic(graph) is None
+    network = random_policy(noise=0.4)
+    first, *others = judge(network, graph, network.encode(extract(graph, MACHINE)))
+    assert first.name == "default" and first.decisions.same_as(graph.default)
+    assert "default" not in [j.name for j in others]
+    assert GuardedPolicy(LearnedPolicy(network, 0.0, MACHINE), CLOSED)(graph) is None
 
 
 def test_a_network_that_fails_leaves_the_heuristic(graph):
     network = random_policy(noise=0.4)
     network.parameters = {}
-    chosen = GuardedPolicy(LearnedPolicy(network, 0.0, MACHINE), Gate(0.0, 0.0)).choose(graph)
+    chosen = GuardedPolicy(LearnedPolicy(network, 0.0, MACHINE), Gate(0.0)).choose(graph)
     assert chosen.decisions.same_as(heuristic(graph))
     assert "failed" in chosen.name and chosen.speedup == 0.0
 
 
 def test_a_gate_opens_only_where_it_brings_something():
-    good = Trial("a", True, np.array([0.1, 0.5]), np.array([0.0, 0.6]))
-    bad = Trial("b", True, np.array([0.1, 0.5]), np.array([0.2, -1.0]))
+    good = Trial("a", np.array([0.0, 0.5]), np.array([0.0, 0.6]))
+    bad = Trial("b", np.array([0.0, 0.5]), np.array([0.2, -1.0]))
     assert choose_gate([good, bad]) == CLOSED
     opened = choose_gate([good, good])
-    assert opened.switch < 0.4
+    assert opened.switch < 0.5
     assert gate_metrics([good], opened)["validation/guarded"] == pytest.approx(np.exp(0.6))
     assert gate_metrics([good], opened)["validation/heuristic"] == pytest.approx(1.0)
 
 
 def test_the_gate_is_part_of_the_checkpoint(tmp_path):
-    save(tmp_path / "p", PolicySpec(SMALL, 0.1, gate=Gate(0.2, -0.3)), parameters(SMALL))
+    save(tmp_path / "p", PolicySpec(SMALL, 0.1, gate=Gate(0.2)), parameters(SMALL))
     checkpoint = load(tmp_path / "p")
-    assert checkpoint.spec.gate == Gate(0.2, -0.3)
+    assert checkpoint.spec.gate == Gate(0.2)
     assert isinstance(checkpoint.decider(), GuardedPolicy)
     named = base.resolve(tmp_path / "p")
     assert named.choose is not None
@@ -108,7 +122,7 @@ def test_the_gate_is_part_of_the_checkpoint(tmp_path):
 def test_the_shipped_policy_is_loaded_and_a_bad_one_stands_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(base, "SHIPPED", tmp_path / "none")
     assert base.resolve("shipped").name == "heuristic"
-    save(tmp_path / "cpu", PolicySpec(SMALL, 0.1, gate=Gate(0.2, -0.3)), parameters(SMALL))
+    save(tmp_path / "cpu", PolicySpec(SMALL, 0.1, gate=Gate(0.2)), parameters(SMALL))
     monkeypatch.setattr(base, "SHIPPED", tmp_path / "cpu")
     assert base.resolve("shipped").name == "checkpoint cpu"
     (tmp_path / "cpu" / "weights.npz").write_bytes(b"damaged")
@@ -120,7 +134,7 @@ def test_the_shipped_policy_is_loaded_and_a_bad_one_stands_aside(tmp_path, monke
 
 def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
     run, place = tmp_path / "run", tmp_path / "package" / "cpu"
-    spec = PolicySpec(SMALL, 0.1, steps=7, gate=Gate(0.2, -0.3), metrics={"validation/worth": 0.25})
+    spec = PolicySpec(SMALL, 0.1, steps=7, gate=Gate(0.2), metrics={"validation/worth": 0.25})
     save(run / "policy", spec, parameters(SMALL))
     row = {
         "name": "p", "family": "f", "status": "ok", "speedup_policy": 2.0, "policy_low": 1.9,

@@ -13,6 +13,7 @@ import graphopt
 from graphopt.hlo import rewrite
 from graphopt.policy.checkpoint import PolicySpec, save
 from graphopt.policy.features import extract
+from graphopt.policy.heuristic import heuristic
 from graphopt.policy.inference import NumpyPolicy
 from graphopt.policy.learned import LearnedPolicy, sample
 from policy.networks import SMALL, random_policy
@@ -33,23 +34,25 @@ def test_decisions_are_legal_and_give_a_module(name):
     assert rewrite(graph, proposal.decisions).data
 
 
-def test_the_default_is_kept_unless_the_gain_is_clear():
+def test_the_heuristic_stands_unless_the_gain_is_clear():
     graph = captured("cartpole_rollout").graph
+    hand = heuristic(graph)
     eager = with_gain(random_policy(noise=0.4), 1.0)
     low = LearnedPolicy(eager, 0.0, MACHINE).propose(graph).low_gain
     assert low > 0
-    assert LearnedPolicy(eager, low * 0.9, MACHINE)(graph) is not None
-    assert LearnedPolicy(eager, low * 1.1, MACHINE)(graph) is None
-    assert LearnedPolicy(with_gain(eager, -1.0), 0.0, MACHINE)(graph) is None
+    assert not LearnedPolicy(eager, low * 0.9, MACHINE)(graph).same_as(hand)
+    assert LearnedPolicy(eager, low * 1.1, MACHINE)(graph).same_as(hand)
+    assert LearnedPolicy(with_gain(eager, -1.0), 0.0, MACHINE)(graph).same_as(hand)
     broken = with_gain(eager, float("nan"))
-    assert LearnedPolicy(broken, 0.0, MACHINE)(graph) is None
+    assert LearnedPolicy(broken, 0.0, MACHINE)(graph).same_as(hand)
 
 
-def test_overflow_in_a_broken_network_keeps_the_default():
-    graph = captured("lstm").graph
+def test_overflow_in_a_broken_network_keeps_the_heuristic():
+    graph = captured("cartpole_rollout").graph
     policy = random_policy()
     huge = {name: value * np.float32(1e30) for name, value in policy.parameters.items()}
-    assert LearnedPolicy(NumpyPolicy(SMALL, huge), 0.0, MACHINE)(graph) is None
+    chosen = LearnedPolicy(NumpyPolicy(SMALL, huge), 0.0, MACHINE)(graph)
+    assert chosen.same_as(heuristic(graph))
 
 
 @settings(max_examples=20, deadline=None)
@@ -74,7 +77,7 @@ def test_samples_are_legal_and_explore_only_free_nodes(seed, temperature):
             if field.roots_only:  # fused nodes have no unit and join nothing
                 assert not (where & batch[row].fuse).any()
                 fused = batch[row].fuse
-                assert np.array_equal(drawn.actions[field.name][row][fused], field.default[fused])
+                assert np.array_equal(drawn.actions[field.name][row][fused], field.start[fused])
     assert all((values <= 0).all() for values in drawn.log_probs.values())
 
 

@@ -13,6 +13,7 @@ from support import MACHINE, captured
 from graphopt.policy.batching import pad, pad_rows, padded_sizes
 from graphopt.policy.convert import create, flatten, network, unflatten
 from graphopt.policy.features import extract
+from graphopt.policy.heuristic import heuristic
 from graphopt.policy.inference import NumpyPolicy
 from graphopt.policy.learned import most_likely, sample
 from graphopt.policy.model import ModelConfig, parameter_shapes
@@ -62,7 +63,7 @@ def test_numpy_and_flax_agree(name):
     np.testing.assert_allclose(encoded.x, x, **close)
     np.testing.assert_allclose(policy.value(encoded), value, **close)
     np.testing.assert_allclose(decoded.gain, gain, **close)
-    assert any((actions[f.name] != f.default).any() for f in features.fields)
+    assert any((actions[f.name] != f.start).any() for f in features.fields)
     for field in features.fields:
         np.testing.assert_allclose(
             decoded.logits[field.name][field.mask], logits[field.name][field.mask], **close
@@ -86,25 +87,26 @@ def test_nested_and_flat_parameters_are_the_same():
     assert all(np.array_equal(back[name], flat[name]) for name in flat)
 
 
-def test_a_new_network_is_xlas_default():
+def test_a_new_network_is_the_heuristic():
     config = ModelConfig()
     policy = NumpyPolicy(config, flatten(create(config, 3)[1]))
     for name in ("transformer_block", "cartpole_rollout"):
         features = extract(captured(name).graph, MACHINE)
+        assert features.start.same_as(heuristic(captured(name).graph))
         encoded = policy.encode(features)
         decoded = policy.decode(encoded, most_likely)
-        others = np.exp(-config.default_logit) / (1 + np.exp(-config.default_logit))
+        others = np.exp(-config.start_logit) / (1 + np.exp(-config.start_logit))
         for field in features.fields:
-            assert np.array_equal(decoded.actions[field.name], field.default)
+            assert np.array_equal(decoded.actions[field.name], field.start)
             logits = decoded.logits[field.name]
             chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-            other = 1.0 - chance[np.arange(len(logits)), field.default]
+            other = 1.0 - chance[np.arange(len(logits)), field.start]
             assert other[field.free] == pytest.approx(others, rel=1e-3)
         assert decoded.gain.tolist() == [0.0, 0.0]
         assert policy.value(encoded) == 0.0
 
 
-def test_the_number_of_values_does_not_change_the_chance_of_the_default():
+def test_the_number_of_values_does_not_change_the_chance_of_the_start():
     zeros = jnp.zeros((1, 9))
     for allowed in (2, 3, 9):
         mask = jnp.arange(9)[None] < allowed
@@ -127,7 +129,7 @@ def test_placement_depends_on_fusion_only_if_heads_are_joint():
         encoded = policy.encode(features)
 
         def choose(field, logits, relevant):
-            value = field.default.copy()
+            value = field.start.copy()
             if flipped and field.name == "fuse":
                 node = int(np.flatnonzero(field.free)[0])
                 value[node] = 1 - value[node]

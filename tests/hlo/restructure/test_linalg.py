@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.scipy.linalg import solve_triangular
 
@@ -35,7 +35,23 @@ def check(fn: Any, *args: Any) -> None:
 @given(st.integers(1, 9), st.sampled_from([(), (1,), (3,), (2, 2)]), st.integers(0, 99))
 def test_cholesky(order, batch, seed):
     a = matrices(seed, *batch, order, order)
-    check(jnp.linalg.cholesky, a @ np.swapaxes(a, -1, -2))
+    # The unit matrix bounds the condition number, by which two right factors may differ.
+    check(jnp.linalg.cholesky, a @ np.swapaxes(a, -1, -2) + np.eye(order, dtype=np.float32))
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 99), st.floats(1e-5, 1e-1))
+@example(5, 9, 1.0)
+def test_the_product_of_a_cholesky_factor_is_the_matrix(order, seed, scale):
+    """However badly conditioned: a stable factorization has a small backward error."""
+    a = matrices(seed, order, order)
+    a[-1] *= np.float32(scale)
+    matrix = a @ a.T
+    _, results = run_program(jnp.linalg.cholesky, (matrix,), NAME)
+    for factor in results:
+        lower = np.asarray(factor, np.float64)
+        error = np.abs(lower @ lower.T - matrix).max() / np.abs(matrix).max()
+        assert np.isfinite(lower).all() and error < 4 * order * np.finfo(np.float32).eps
 
 
 @settings(max_examples=16, deadline=None)
