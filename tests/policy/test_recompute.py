@@ -1,0 +1,78 @@
+"""What recomputing a value costs: rates of single operations, and the order in which values are read."""
+
+import jax.numpy as jnp
+import numpy as np
+from support import capture, nodes, normal
+
+from graphopt.hlo.ops import OPS, OpKind
+from graphopt.policy.costs import CostModel, library_reductions
+from graphopt.policy.heuristic import heuristic_steps
+from graphopt.policy.rates import FUNCTION_NS, INTEGER_NS, element_ns, reduced_ns
+from graphopt.policy.recompute import Evaluations, turns
+
+
+def test_rates_are_of_elementwise_operations():
+    elementwise = {op.name for op in OPS if op.kind is OpKind.ELEMENTWISE}
+    assert set(FUNCTION_NS) | set(INTEGER_NS) <= elementwise
+    assert all(0 < single <= double for single, double in FUNCTION_NS.values())
+
+
+def rate(fn, *args, name):
+    graph = capture(fn, *args).graph
+    (node,) = nodes(graph, name)
+    return element_ns(graph, node)
+
+
+def test_functions_that_do_not_vectorise_cost_more():
+    x = normal(64, 64)
+    assert rate(jnp.sin, x, name="sine") > 5 * rate(jnp.tanh, x, name="tanh")
+    integers = np.arange(1, 65, dtype=np.int32)
+    floats = rate(lambda a: a / (a + 3.0), normal(64), name="divide")
+    assert rate(lambda a: a // 1 + (a + 5) % a, integers, name="remainder") > 5 * floats
+
+
+def test_reductions_in_loops_are_slow_unless_they_sum_rows():
+    def read_ns(fn):
+        graph = capture(fn, normal(256, 128)).graph
+        (node,) = nodes(graph, "reduce")
+        return reduced_ns(graph, node), library_reductions(graph).get(node)
+
+    sums, _ = read_ns(lambda x: jnp.sum(x, axis=1))
+    columns, extra = read_ns(lambda x: jnp.sum(x, axis=0))
+    largest, _ = read_ns(lambda x: jnp.max(x, axis=1))
+    place, _ = read_ns(lambda x: jnp.argmax(x, axis=1))
+    assert sums < columns == largest < place
+    assert extra is None or extra > 0
+
+
+def one_hot(x, places):
+    """What is cheap to compute from `places`, read column by column, each element 32 times."""
+    chosen = (jnp.arange(96)[None] == places[:, None]).astype(jnp.float32)
+    return jnp.tanh(chosen.T[None] * x.T[:, None])
+
+
+def test_evaluations_across_the_order_of_memory_are_counted():
+    graph = capture(one_hot, normal(512, 32), np.arange(512) % 96).graph
+    turning = [n for n in range(len(graph)) if turns(graph, n)]
+    assert turning
+    model = CostModel(graph)
+    counted = Evaluations(graph, model.shares)
+    across = {}
+    for node in range(len(graph) - 1, -1, -1):
+        across[node] = counted.across(node)
+        counted.pass_on(node, graph.default.fuse.tolist())
+    for node in turning:
+        (operand,) = graph.operand_lists[node]
+        if graph.default.fuse[operand]:
+            assert across[operand] > 0
+    assert not any(across[n] for n in range(len(graph)) if not graph.default.fuse[n])
+
+
+def test_what_is_cheap_and_read_across_memory_is_not_written(monkeypatch):
+    graph = capture(one_hot, normal(512, 32), np.arange(512) % 96).graph
+    kept = heuristic_steps(graph, ["keep in memory"])
+    hot = graph.default.fuse & (graph.elements == 512 * 96)
+    assert not (hot & ~kept.fuse).any()
+    monkeypatch.setattr("graphopt.policy.heuristic.ACROSS_NS", 0.0)
+    free = heuristic_steps(graph, ["keep in memory"])
+    assert (hot & ~free.fuse).any()
