@@ -26,23 +26,28 @@ NATIVE_BELOW_NS: Final = (20_000.0, 100_000.0)
 _VIEWS: Final = frozenset({"bitcast", "broadcast", "reshape", "iota", "get-tuple-element", "tuple"})
 
 
-def candidates(graph: Graph, whole: Decisions | None = None) -> list[tuple[str, Decisions]]:
+def candidates(
+    graph: Graph, whole: Decisions | None = None, model: CostModel | None = None
+) -> list[tuple[str, Decisions]]:
     """Distinct vectors other than XLA's own, the heuristic's first where it changes anything.
 
     Args:
         graph: of the program.
         whole: the heuristic's decisions, if they are known already.
+        model: the graph's costs, likewise.
     """
     made: list[tuple[str, Decisions]] = []
-    for name, decisions in _make(graph, whole):
+    model = CostModel(graph) if model is None else model
+    for name, decisions in _make(graph, model, whole):
         known = [graph.default, *(other for _, other in made)]
         if not any(decisions.same_as(other) for other in known):
             made.append((name, decisions))
     return made
 
 
-def _make(graph: Graph, whole: Decisions | None) -> Iterator[tuple[str, Decisions]]:
-    model = CostModel(graph)
+def _make(
+    graph: Graph, model: CostModel, whole: Decisions | None
+) -> Iterator[tuple[str, Decisions]]:
     whole = heuristic_steps(graph, STEPS, model) if whole is None else whole
     yield "heuristic", whole
     if len(graph) > MAX_NODES:

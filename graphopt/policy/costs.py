@@ -169,17 +169,22 @@ class CostModel:
             plain_products: matrix products are plain loops, not calls of the library.
         """
         evaluated = self._evaluated
-        seen, stack, total = {root}, [root], 0.0
-        while stack:
-            node = stack.pop()
+        total = 0.0
+        for node in self.members(fuse, root):
             total += evaluated[node]
             if plain_products and self.graph.ops[node].name == "dot":
                 total += native_dot_ns(self.graph, node)
+        return total
+
+    def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
+        """The root of a kernel and all that is fused into it."""
+        found, seen = [root], {root}
+        for node in found:
             for operand in self.graph.operand_lists[node]:
                 if operand not in seen and fuse[operand]:
                     seen.add(operand)
-                    stack.append(operand)
-        return total
+                    found.append(operand)
+        return found
 
     def control(self, node: int) -> LoopCosts:
         """All iterations of a loop, or the mean of a conditional's branches."""

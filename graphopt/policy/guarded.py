@@ -17,10 +17,12 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import Machine
 from graphopt.policy.candidates import candidates
+from graphopt.policy.costs import CostModel
 from graphopt.policy.features import extract
 from graphopt.policy.heuristic import heuristic
 from graphopt.policy.inference import Encoded, NumpyPolicy
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
+from graphopt.policy.native import MAX_NATIVE_CODE, native_code
 
 NEVER: Final = 20.0
 """Log speed-up that nothing promises."""
@@ -92,15 +94,23 @@ def judge(
         above_default = -float(network.gain(encoded, graph.default)[0])
         if start_only:
             return [Judged(*made[0], above_default, 0.0)]
-        made += [(n, d) for n, d in candidates(graph, start) if not d.same_as(start)]
+        model = CostModel(graph)
+        made += [(n, d) for n, d in candidates(graph, start, model) if not d.same_as(start)]
         out = []
         for name, decisions in made:
             gain, low = network.gain(encoded, decisions).tolist()
             out.append(Judged(name, decisions, above_default + gain, low))
         own = proposal(graph, encoded, network.decode(encoded, most_likely))
-    if own.changes and not any(own.decisions.same_as(j.decisions) for j in out):
+    known = any(own.decisions.same_as(j.decisions) for j in out)
+    if own.changes and not known and _compiles_fast(graph, model, own.decisions, start):
         out.append(Judged("network", own.decisions, above_default + own.gain, own.low_gain))
     return out
+
+
+def _compiles_fast(graph: Graph, model: CostModel, own: Decisions, start: Decisions) -> bool:
+    """True unless there is more native code than the heuristic would ever write: nothing else limits it."""
+    limit = max(MAX_NATIVE_CODE, native_code(graph, model, start))
+    return native_code(graph, model, own) <= limit
 
 
 class GuardedPolicy:

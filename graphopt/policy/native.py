@@ -148,6 +148,30 @@ def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns:
             decisions.unit[node] = unit
 
 
+def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:
+    """Length of all native code (see `LoopCosts.code`), by which its compile time grows."""
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    inside: set[int] = set()
+    total = 0.0
+    for index in range(len(graph.computations) - 1, -1, -1):
+        nodes = range(graph.computations[index].first, graph.computations[index].end)
+        if index in inside:
+            _include(model, nodes, inside)
+            continue
+        for node in nodes:
+            if decisions.fuse[node] or decisions.unit[node] != unit:
+                continue
+            if node in model.callees:
+                total += model.control(node).code
+                inside.update(model.callees[node])
+            else:
+                total += sum(
+                    costs.SCALAR_CODE if graph.elements[member] <= 1 else costs.ARRAY_CODE
+                    for member in model.members(decisions.fuse, node)
+                )
+    return total
+
+
 def _is_root(graph: Graph, decisions: Decisions, node: int) -> bool:
     """True for the root of a kernel that computes something."""
     op = graph.ops[node]

@@ -10,14 +10,16 @@ from graphopt.errors import PolicyError
 from graphopt.evaluate.ship import ship
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.gate import CLOSED, Trial, choose_gate, gate_metrics
-from graphopt.machine import probe
+from graphopt.machine import UnitKind, probe
 from graphopt.policy import base
 from graphopt.policy.candidates import candidates
 from graphopt.policy.checkpoint import PolicySpec, load, save
+from graphopt.policy.costs import CostModel
 from graphopt.policy.features import extract
 from graphopt.policy.guarded import Gate, GuardedPolicy, judge
 from graphopt.policy.heuristic import heuristic
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
+from graphopt.policy.native import native_code
 from policy.networks import SMALL, parameters, random_policy
 
 MACHINE = probe()
@@ -166,3 +168,21 @@ def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
     (tmp_path / "report" / "report.json").write_text(json.dumps(report))
     with pytest.raises(PolicyError, match="another policy, learned-of-another"):
         ship(run, tmp_path / "report", place)
+
+
+def test_a_network_that_makes_too_much_native_is_no_candidate(graph, monkeypatch):
+    network = random_policy(noise=0.4)
+    encoded = network.encode(extract(graph, MACHINE))
+    assert "network" in [j.name for j in judge(network, graph, encoded)]
+    sizes = iter([10.0, 9999.0])  # of the heuristic's code, and of the network's
+    monkeypatch.setattr("graphopt.policy.guarded.native_code", lambda *_: next(sizes))
+    assert "network" not in [j.name for j in judge(network, graph, encoded)]
+
+
+def test_native_code_counts_loops_with_all_inside(graph):
+    model = CostModel(graph)
+    whole = heuristic(graph)
+    assert native_code(graph, model, graph.default.with_changes(unit=0 * whole.unit)) == 0
+    loops = [n for n in model.callees if graph.units[whole.unit[n]].kind is UnitKind.NATIVE]
+    size = native_code(graph, model, whole)
+    assert loops and size >= max(model.control(n).code for n in loops)
