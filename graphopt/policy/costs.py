@@ -1,7 +1,7 @@
 """A rough time model of XLA:CPU, enough for a hand-written heuristic.
 
 Times are nanoseconds on one core. The constants are orders of magnitude from measurements on x86 with
-AVX2 code generation; decisions built on them keep a margin.
+AVX2 and AVX-512 code generation; decisions built on them keep a margin.
 """
 
 from __future__ import annotations

@@ -1,0 +1,104 @@
+"""Which values the heuristic writes to memory, that XLA would compute anew for every use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graphopt.hlo import Decisions, Graph
+from graphopt.machine import UnitKind
+from graphopt.policy import costs
+from graphopt.policy.costs import CostModel
+from graphopt.policy.rates import element_ns, reduced_ns
+from graphopt.policy.recompute import Evaluations
+
+RECOMPUTE_MARGIN: Final = 2.5
+MIN_SAVED_NS: Final = 8000.0
+"""A value is written to memory where that saves this much per run of the program, and `RECOMPUTE_MARGIN`
+times its cost. One more kernel between others is one more wait for the other core."""
+
+FUSED_OPERATIONS_PER_NS: Final = 36.0
+"""Vectorised additions among others in one loop: values stay in registers."""
+
+MIN_KEPT_SHARE: Final = 0.005
+"""Part of the program's estimated time that writing one value must save."""
+
+ACROSS_NS: Final = 1.0
+"""Reading one element from memory in an order that is not that of memory."""
+
+_NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
+"""Larger or cheaper than what they read: their operand is written instead."""
+
+PART_BYTES: Final = 256 << 10
+PART_NS: Final = 33_000.0
+"""Bytes, or nanoseconds of work, for which XLA gives a loop another core."""
+
+
+def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None:
+    """Writes values to memory whose recomputation costs more than a trip through memory.
+
+    Args:
+        graph: of the program.
+        model: its costs.
+        decisions: changed in place.
+    """
+    elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
+    fuse = decisions.fuse.tolist()
+    may_write = graph.masks.fuse[:, 0].tolist()
+    unit_ns = _ns_per_element(graph, model, fuse)
+    program_ns = model.computations[-1].default_ns(model.cores)
+    least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns)
+    reads_alike = _reads_alike(graph, fuse)
+    counted = Evaluations(graph, model.shares)
+    for node in range(len(graph) - 1, -1, -1):
+        if fuse[node] and may_write[node] and graph.ops[node].name not in _NEVER_WRITTEN:
+            total = counted.of(node)
+            readers = len(graph.user_lists[node])
+            across = 0.0 if reads_alike[node] else counted.across(node)
+            extra = (total - elements[node]) * unit_ns[node]
+            memory = RECOMPUTE_MARGIN * _memory_ns(nbytes[node], readers, across)
+            if extra > memory + least / max(1.0, float(graph.executions[node])):
+                fuse[node] = False
+                _set_parts(graph, decisions, node, unit_ns[node])
+        counted.pass_on(node, fuse)
+    decisions.fuse[:] = fuse
+
+
+def _memory_ns(nbytes: int, readers: int, across: float) -> float:
+    """Nanoseconds of a value's trip through memory, `across` of its elements read in another order."""
+    rate = costs.BYTES_PER_NS if nbytes > 1 << 19 else costs.CACHED_BYTES_PER_NS
+    return costs.THUNK_NS + nbytes * (1 + readers) / rate + across * ACROSS_NS
+
+
+def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
+    """Per node: it reads an array from memory that is about as large, so its order of reading is not new."""
+    out: list[bool] = []
+    for node, operands in enumerate(graph.operand_lists):
+        large = [o for o in operands if 2 * graph.elements[o] >= graph.elements[node]]
+        out.append(any(out[o] if fuse[o] else True for o in large))
+    return out
+
+
+def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
+    """Nanoseconds to compute one element of each node from values in memory."""
+    out: list[float] = []
+    for node, op in enumerate(graph.ops):
+        shares = model.shares[node]
+        ns = element_ns(graph, node, FUSED_OPERATIONS_PER_NS)
+        if op.name == "reduce":
+            ns = reduced_ns(graph, node) * shares[0]
+        for operand, share in zip(graph.operand_lists[node], shares, strict=True):
+            if fuse[operand]:
+                ns += out[operand] * share
+        out.append(min(ns, 1e6))
+    return out
+
+
+def _set_parts(graph: Graph, decisions: Decisions, node: int, ns: float) -> None:
+    """Splits a new loop over the cores that is large, or takes `ns` long per element."""
+    loops = [i for i, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
+    work = float(graph.elements[node]) * ns / PART_NS
+    wanted = max(float(graph.nbytes[node]) / PART_BYTES, work)
+    for index in reversed(loops):
+        if graph.units[index].threads <= wanted and graph.masks.unit[node, index]:
+            decisions.unit[node] = index
+            return
