@@ -21,14 +21,14 @@ from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
 from graphopt.policy import recompute
-from graphopt.policy.rates import SUM_ROWS_NS, element_ns, reduced_ns
+from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, element_ns, reduced_ns
 from graphopt.policy.walls import is_wall, wall_costs
 
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
 
 SCALAR_OPERATIONS_PER_NS: Final = 1.5
-"""Units of `Op.cost` in code that does not vectorise (gathers, indices, loops of a few elements)."""
+"""Units of `Op.cost` in code that does not vectorise (loops of a few elements)."""
 
 FEW_ELEMENTS: Final = 16
 """Shorter loops do not vectorise."""
@@ -49,7 +49,13 @@ NATIVE_VECTOR_FLOPS_PER_NS: Final = 20.0
 NATIVE_DOT_FLOPS_PER_NS: Final = 3.5
 """Products of a matrix and a vector, and of two matrices, by the plain loops in native code."""
 
-LOOP_NS: Final = 150.0
+LIBRARY_CALL_NS: Final = 3000.0
+"""A call of the kernel library, whose worker threads take part."""
+
+HANDOVER_NS: Final = 8000.0
+"""Handing half of a loop to the other core, and waiting for it."""
+
+LOOP_NS: Final = 1000.0
 """One iteration of a while loop run by the thunk executor, beside its kernels."""
 
 SCALAR_CODE: Final = 1.0
@@ -141,10 +147,18 @@ class CostModel:
             total.work_ns += self.work[node]
             total.native_dot_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
-                total.dispatch_ns += THUNK_NS
+                total.dispatch_ns += self._dispatch_ns(node)
                 if graph.units[graph.default.unit[node]].threads > 1:
                     total.parallel_ns += self.work[node]
         return total
+
+    def _dispatch_ns(self, root: int) -> float:
+        unit = self.graph.units[self.graph.default.unit[root]]
+        if unit.kind is UnitKind.LIBRARY and self.graph.ops[root].name != "dot":
+            return LIBRARY_CALL_NS
+        if unit.threads > 1:  # the heuristic runs it on one core where that is faster
+            return float(min(HANDOVER_NS, self.work[root] * (1.0 - 1.0 / unit.threads)))
+        return THUNK_NS
 
     @cached_property
     def shares(self) -> list[tuple[float, ...]]:
@@ -251,8 +265,10 @@ def _compute_ns(
     count = elements[written]
     if op.name == "reduce-window":
         return count * window_size(graph, node) * op.cost / SCALAR_OPERATIONS_PER_NS
-    if count < FEW_ELEMENTS or op.name in ("gather", "dynamic-slice"):
+    if count < FEW_ELEMENTS:
         return count * op.cost / SCALAR_OPERATIONS_PER_NS
+    if op.name == "gather":
+        return count * GATHER_NS
     return count * element_ns(graph, node)
 
 

@@ -44,7 +44,7 @@ MAX_CLOSURE: Final = 64
 
 
 SPLIT_NS: Final = 15_000.0
-SPLIT_ELEMENTS: Final = 1 << 16
+SPLIT_ELEMENTS: Final = 1 << 15
 """Handing the parts of one kernel to other threads and waiting for them, in nanoseconds of estimated work;
 loops over more elements gain from the caches of two cores whatever their work."""
 

@@ -39,6 +39,9 @@ FUNCTION_NS: Final[dict[str, tuple[float, float]]] = {
 INTEGER_NS: Final[dict[str, float]] = {"divide": 2.0, "remainder": 2.0}
 """The same for integers."""
 
+GATHER_NS: Final = 0.6
+"""An element read at an index."""
+
 SUM_ROWS_NS: Final = 1.0 / OPERATIONS_PER_NS
 REDUCE_NS: Final = 0.7
 COMPLEX_REDUCE_NS: Final = 8.0

@@ -23,8 +23,9 @@ LOOP_STEP_NS: Final = 25.0
 LOOP_ELEMENTS_PER_NS: Final = 2.0
 """Elements of a matrix updated by a replacement's loop."""
 
+SCATTER_NS: Final = 1.5
 WINDOW_NS: Final = 6.0
-"""One window of a scatter, either way."""
+"""One window of a scatter: by XLA's own loop, and by its replacement."""
 
 
 def is_wall(graph: Graph, node: int) -> bool:
@@ -59,8 +60,8 @@ def wall_costs(graph: Graph, node: int) -> tuple[float, float]:
         rows = prod(dims) / extent
         levels = max(1.0, float(np.log2(extent)))
         return 100 + rows * extent * levels * 4, rows * extent * extent / 2
-    windows = WINDOW_NS * _windows(graph, node)
-    return windows, windows
+    windows = _windows(graph, node)
+    return SCATTER_NS * windows, WINDOW_NS * windows
 
 
 def _dims(graph: Graph, node: int) -> list[int]:
