@@ -21,7 +21,7 @@ from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
 from graphopt.policy import recompute
-from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, element_ns, reduced_ns
+from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, reduced_ns
 from graphopt.policy.walls import is_wall, wall_costs
 
 THUNK_NS: Final = 55.0
@@ -269,6 +269,8 @@ def _compute_ns(
         return count * op.cost / SCALAR_OPERATIONS_PER_NS
     if op.name == "gather":
         return count * GATHER_NS
+    if recompute.turns(graph, node):
+        return count * TURN_NS
     return count * element_ns(graph, node)
 
 

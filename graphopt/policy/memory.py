@@ -16,10 +16,10 @@ MIN_SAVED_NS: Final = 8000.0
 """A value is written to memory where that saves this much per run of the program, and `RECOMPUTE_MARGIN`
 times its cost. One more kernel between others is one more wait for the other core."""
 
-FUSED_OPERATIONS_PER_NS: Final = 36.0
+FUSED_OPERATIONS_PER_NS: Final = 18.0
 """Vectorised additions among others in one loop: values stay in registers."""
 
-MIN_KEPT_SHARE: Final = 0.005
+MIN_KEPT_SHARE: Final = 0.03
 """Part of the program's estimated time that writing one value must save."""
 
 ACROSS_NS: Final = 1.0

@@ -40,7 +40,8 @@ INTEGER_NS: Final[dict[str, float]] = {"divide": 2.0, "remainder": 2.0}
 """The same for integers."""
 
 GATHER_NS: Final = 0.6
-"""An element read at an index."""
+TURN_NS: Final = 0.9
+"""An element read at an index, and one of a transpose that changes the order of memory."""
 
 SUM_ROWS_NS: Final = 1.0 / OPERATIONS_PER_NS
 REDUCE_NS: Final = 0.7
