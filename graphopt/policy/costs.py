@@ -52,7 +52,7 @@ NATIVE_DOT_FLOPS_PER_NS: Final = 3.5
 LIBRARY_CALL_NS: Final = 3000.0
 """A call of the kernel library, whose worker threads take part."""
 
-HANDOVER_NS: Final = 8000.0
+HANDOVER_NS: Final = 15_000.0
 """Handing half of a loop to the other core, and waiting for it."""
 
 LOOP_NS: Final = 1000.0
@@ -96,7 +96,7 @@ class LoopCosts:
 
     def default_ns(self, cores: int) -> float:
         """Time as XLA runs it."""
-        saved = self.parallel_ns * (1.0 - 1.0 / cores)
+        saved = min(self.parallel_ns, self.work_ns) * (1.0 - 1.0 / cores)
         return self.dispatch_ns + self.library_ns + self.work_ns - saved
 
     def native_ns(self) -> float:
@@ -147,18 +147,21 @@ class CostModel:
             total.work_ns += self.work[node]
             total.native_dot_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
-                total.dispatch_ns += self._dispatch_ns(node)
-                if graph.units[graph.default.unit[node]].threads > 1:
-                    total.parallel_ns += self.work[node]
+                self._add_kernel(total, node)
         return total
 
-    def _dispatch_ns(self, root: int) -> float:
+    def _add_kernel(self, total: LoopCosts, root: int) -> None:
+        """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
         unit = self.graph.units[self.graph.default.unit[root]]
         if unit.kind is UnitKind.LIBRARY and self.graph.ops[root].name != "dot":
-            return LIBRARY_CALL_NS
-        if unit.threads > 1:  # the heuristic runs it on one core where that is faster
-            return float(min(HANDOVER_NS, self.work[root] * (1.0 - 1.0 / unit.threads)))
-        return THUNK_NS
+            total.dispatch_ns += LIBRARY_CALL_NS
+        elif unit.kind is UnitKind.LOOP and unit.threads > 1:
+            work = sum(self.work[node] for node in self.members(self.graph.default.fuse, root))
+            total.parallel_ns += work
+            # The heuristic runs it on one core where that is faster.
+            total.dispatch_ns += min(HANDOVER_NS, work * (1.0 - 1.0 / unit.threads))
+        else:
+            total.dispatch_ns += THUNK_NS
 
     @cached_property
     def shares(self) -> list[tuple[float, ...]]:

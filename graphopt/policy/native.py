@@ -17,7 +17,7 @@ from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel
 
-MARGIN: Final = 0.8
+MARGIN: Final = 0.7
 """Estimated gain from which a loop becomes native. Below 1, because one function also saves what the estimate
 does not know: measured, nearly all loops above it gain."""
 
