@@ -17,6 +17,7 @@ from graphopt.learn.config import (
 )
 from graphopt.learn.problems import Problem
 from graphopt.measure import Scores
+from graphopt.policy.features import extract
 from graphopt.policy.model import ModelConfig
 
 MODEL = ModelConfig(
@@ -58,9 +59,11 @@ GOOD = frozenset({"multiply", "add"})
 
 @functools.cache
 def flip_problem(name: str) -> Problem:
-    """A corpus program's graph with a `FlipScorer` under the name flip."""
+    """A program's graph with a `FlipScorer` under the name flip; policies start from XLA's decisions."""
     graph = captured(name).graph
-    return Problem(name, "toy", graph, scorers={"flip": FlipScorer(graph, GOOD)})
+    problem = Problem(name, "toy", graph, scorers={"flip": FlipScorer(graph, GOOD)})
+    problem.features = extract(graph, start=graph.default)
+    return problem
 
 
 def config(**changes: object) -> TrainConfig:
@@ -70,8 +73,9 @@ def config(**changes: object) -> TrainConfig:
         "rollout": RolloutConfig(graphs=2, samples=12),
         "ppo": PPOConfig(epochs=2, entropy=0.005),
         "imitation": ImitationConfig(enabled=False),
-        "stages": (StageConfig("flip", "flip", 90, 1e-2, imitation=0.0),),
+        "stages": (StageConfig("flip", "flip", 110, 1e-2, imitation=0.0),),
         "validate_every": 10,
         "save_every": 5,
+        "seed": 1,
     }
     return TrainConfig(**{**fields, **changes})
