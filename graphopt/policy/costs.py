@@ -46,8 +46,12 @@ DOT_FLOPS_PER_NS: Final = 40.0
 """Matrix products by the library."""
 
 NATIVE_VECTOR_FLOPS_PER_NS: Final = 20.0
-NATIVE_DOT_FLOPS_PER_NS: Final = 3.5
-"""Products of a matrix and a vector, and of two matrices, by the plain loops in native code."""
+NATIVE_ROWS_FLOPS_PER_NS: Final = 8.0
+NATIVE_DOT_FLOPS_PER_NS: Final = 1.7
+"""Products of a matrix and a vector, of a matrix and up to `FEW_ROWS`, and of two matrices, by the plain
+loops in native code."""
+
+FEW_ROWS: Final = 4
 
 LIBRARY_CALL_NS: Final = 3000.0
 """A call of the kernel library, whose worker threads take part."""
@@ -310,6 +314,8 @@ def native_dot_ns(graph: Graph, node: int) -> float:
     shared = 1
     for dimension in (*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions):
         shared *= graph.dim_lists[left][dimension]
-    vector = min(graph.elements[left], graph.elements[right]) == shared
-    rate = NATIVE_VECTOR_FLOPS_PER_NS if vector else NATIVE_DOT_FLOPS_PER_NS
+    rows = min(graph.elements[left], graph.elements[right]) / shared
+    rate = NATIVE_DOT_FLOPS_PER_NS
+    if rows <= FEW_ROWS:
+        rate = NATIVE_VECTOR_FLOPS_PER_NS if rows == 1 else NATIVE_ROWS_FLOPS_PER_NS
     return dot_flops(graph, node) / rate

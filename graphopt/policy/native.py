@@ -15,11 +15,15 @@ from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
-from graphopt.policy.costs import CostModel
+from graphopt.policy.costs import CostModel, LoopCosts
 
 MARGIN: Final = 0.7
 """Estimated gain from which a loop becomes native. Below 1, because one function also saves what the estimate
 does not know: measured, nearly all loops above it gain."""
+
+LONG_NS: Final = 200_000.0
+LONG_MARGIN: Final = 1.2
+"""The same for loops with longer iterations: there is less to save, and two cores to lose."""
 
 MAX_NATIVE_CODE: Final = 2800.0
 """Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
@@ -63,12 +67,19 @@ def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[in
                 graph.ops[node].name == "while"
                 and allowed[node, unit]
                 and cost.code <= MAX_NATIVE_CODE
-                and cost.default_ns(model.cores) > MARGIN * cost.native_ns() + costs.LOOP_NS
+                and _pays(graph, model, node, cost)
             ):
                 decisions.unit[node] = unit
                 inside.update(model.callees[node])
                 _open_walls(graph, model, decisions, node)
     return inside
+
+
+def _pays(graph: Graph, model: CostModel, loop: int, cost: LoopCosts) -> bool:
+    default = cost.default_ns(model.cores)
+    iterations = costs.trips(graph, model.callees[loop][0])
+    margin = MARGIN if default <= LONG_NS * iterations else LONG_MARGIN
+    return default > margin * cost.native_ns() + costs.LOOP_NS
 
 
 def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
