@@ -103,8 +103,8 @@ Written by `graphopt ship`. `graphopt.install()` loads it; `graphopt.install("he
 ## How it decides
 
 Candidates are the hand-written heuristic's decisions, a few other hand-written ones and the network's own.
-The network predicts the gain of each. The heuristic stands unless the prediction differs by more than the
-gate's margins, which were chosen on measured times of the validation programs. Held-out programs were used
+The network predicts what each gains over the heuristic, which stands unless that is more than the gate's
+margin, chosen on measured times of the validation programs. Held-out programs were used
 for neither.
 
 ## Validation

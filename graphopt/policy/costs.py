@@ -308,7 +308,7 @@ def dot_flops(graph: Graph, node: int) -> float:
 
 
 def native_dot_ns(graph: Graph, node: int) -> float:
-    """Nanoseconds of a dot as plain loops: fast where one side is a vector, slow for two matrices."""
+    """Nanoseconds of a dot as plain loops: fast where one side has few rows, slow for two matrices."""
     numbers = HloInstructionProto.FromString(graph.source.attributes[node]).dot_dimension_numbers
     left, right = graph.operand_lists[node]
     shared = 1

@@ -61,7 +61,7 @@ def element_ns(graph: Graph, node: int, operations: float = OPERATIONS_PER_NS) -
         node: the operation.
         operations: vectorised additions per nanosecond.
     """
-    op, dtype = graph.ops[node], DType(int(graph.dtype[node]))
+    op, dtype = graph.ops[node], int(graph.dtype[node])
     wide = dtype in _WIDE
     if dtype not in _FLOATS and op.name in INTEGER_NS:
         return INTEGER_NS[op.name]
