@@ -314,7 +314,7 @@ def native_dot_ns(graph: Graph, node: int) -> float:
     shared = 1
     for dimension in (*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions):
         shared *= graph.dim_lists[left][dimension]
-    rows = min(graph.elements[left], graph.elements[right]) / shared
+    rows = min(graph.elements[left], graph.elements[right]) / max(1, shared)
     rate = NATIVE_DOT_FLOPS_PER_NS
     if rows <= FEW_ROWS:
         rate = NATIVE_VECTOR_FLOPS_PER_NS if rows == 1 else NATIVE_ROWS_FLOPS_PER_NS

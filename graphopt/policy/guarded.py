@@ -19,7 +19,7 @@ from graphopt.machine import Machine
 from graphopt.policy.candidates import candidates
 from graphopt.policy.costs import CostModel
 from graphopt.policy.features import extract
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
 from graphopt.policy.inference import Encoded, NumpyPolicy
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
 from graphopt.policy.native import MAX_NATIVE_CODE, native_code
@@ -76,7 +76,11 @@ class Judged:
 
 
 def judge(
-    network: NumpyPolicy, graph: Graph, encoded: Encoded, start_only: bool = False
+    network: NumpyPolicy,
+    graph: Graph,
+    encoded: Encoded,
+    model: CostModel | None = None,
+    start_only: bool = False,
 ) -> list[Judged]:
     """All candidates with what the network expects of them, what the policy starts from first.
 
@@ -84,6 +88,7 @@ def judge(
         network: the judge, and the maker of one candidate.
         graph: of the program.
         encoded: the graph by the network.
+        model: the graph's costs, if they are known already.
         start_only: judge no other candidate.
     """
     start = encoded.features.start
@@ -94,7 +99,7 @@ def judge(
         above_default = -float(network.gain(encoded, graph.default)[0])
         if start_only:
             return [Judged(*made[0], above_default, 0.0)]
-        model = CostModel(graph)
+        model = CostModel(graph) if model is None else model
         made += [(n, d) for n, d in candidates(graph, start, model) if not d.same_as(start)]
         out = []
         for name, decisions in made:
@@ -148,9 +153,11 @@ class GuardedPolicy:
             return None if found is None else Judged(name, found, math.nan, math.nan)
 
     def _choose(self, graph: Graph) -> Judged | None:
+        model = CostModel(graph)
+        start = heuristic_steps(graph, STEPS, model)
         with np.errstate(all="ignore"):
-            encoded = self.learned.network.encode(extract(graph, self.machine))
+            encoded = self.learned.network.encode(extract(graph, self.machine, start))
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
-        found = judge(self.learned.network, graph, encoded, start_only=never)
+        found = judge(self.learned.network, graph, encoded, model, start_only=never)
         chosen = found[self.gate.choose([j.low_gain for j in found])]
         return None if chosen.decisions.same_as(graph.default) else chosen
