@@ -19,7 +19,7 @@ from graphopt.hlo.module import Role
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy import costs
+from graphopt.policy import costs, products
 from graphopt.policy.base import xla_default
 from graphopt.policy.costs import CostModel, LoopCosts
 from graphopt.policy.heuristic import heuristic, heuristic_steps, one_core
@@ -199,19 +199,19 @@ def test_expensive_values_that_xla_recomputes_are_written_to_memory():
 
 def test_costs_add_up():
     total = LoopCosts(dispatch_ns=1.0, code=2)
-    total.add(LoopCosts(2.0, 3.0, 30.0, 8.0, 4.0, 5), times=10)
-    assert total == LoopCosts(21.0, 30.0, 300.0, 80.0, 40.0, 7)
+    total.add(LoopCosts(2.0, 3.0, 30.0, 1.0, 8.0, 4.0, 5), times=10)
+    assert total == LoopCosts(21.0, 30.0, 300.0, 10.0, 80.0, 40.0, 7)
     assert total.default_ns(cores=1) == 21.0 + 30.0 + 80.0
     assert total.default_ns(cores=2) == total.default_ns(cores=1) - 20.0
-    assert total.native_ns() == 300.0 + 80.0
+    assert total.native_ns() == 300.0 + 10.0 + 80.0
 
 
 def test_a_product_costs_two_operations_per_element_pair():
     graph = program(jnp.matmul, (24, 40), (40, 56)).graph
-    assert costs.dot_flops(graph, node(graph, "dot")) == 2 * 24 * 40 * 56
+    assert products.dot_flops(graph, node(graph, "dot")) == 2 * 24 * 40 * 56
 
     batched = program(lambda a, b: jnp.einsum("bij,bjk->bik", a, b), (3, 24, 40), (3, 40, 56))
-    assert costs.dot_flops(batched.graph, node(batched.graph, "dot")) == 2 * 3 * 24 * 40 * 56
+    assert products.dot_flops(batched.graph, node(batched.graph, "dot")) == 2 * 3 * 24 * 40 * 56
 
 
 def test_work_grows_with_the_elements_and_is_never_negative():

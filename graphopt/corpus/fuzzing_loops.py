@@ -326,3 +326,20 @@ def _shared_outputs() -> Built:
         return {**kept, "views": views, "ys": ys, "last": last, "k1": k + 1, "k2": 1 + k}
 
     return fn, (normal(6, 4), normal(6, 4, seed=1), np.int32(3))
+
+
+@LOOPS.register(
+    "recurrent_products",
+    family="loop",
+    description="f32[5,48] state, long and turned sums, 6 steps",
+)
+def _recurrent_products() -> Built:
+    def fn(w: Array, u: Array, state: Array) -> Pair:
+        def step(state: Array, _: None) -> Pair:
+            inner = jnp.tanh(state @ w)
+            state = 0.5 * state + lax.dot_general(inner, u, (((1,), (1,)), ((), ())))
+            return state, inner.sum(axis=0)
+
+        return lax.scan(step, state, None, length=6)
+
+    return fn, (0.2 * normal(48, 20), 0.2 * normal(48, 20, seed=1), normal(5, 48, seed=2))

@@ -18,9 +18,8 @@ from graphopt.hlo import Graph
 from graphopt.hlo.clusters import window_size
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
-from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
-from graphopt.policy import recompute
+from graphopt.policy import products, recompute
 from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, reduced_ns
 from graphopt.policy.walls import is_wall, wall_costs
 
@@ -38,20 +37,6 @@ BYTES_PER_NS: Final = 10.0
 
 CACHED_BYTES_PER_NS: Final = 40.0
 """The same inside the second-level cache."""
-
-RUNTIME_CALL_NS: Final = 400.0
-"""A call of the matrix library, whatever its size."""
-
-DOT_FLOPS_PER_NS: Final = 40.0
-"""Matrix products by the library."""
-
-NATIVE_VECTOR_FLOPS_PER_NS: Final = 20.0
-NATIVE_ROWS_FLOPS_PER_NS: Final = 8.0
-NATIVE_DOT_FLOPS_PER_NS: Final = 1.7
-"""Products of a matrix and a vector, of a matrix and up to `FEW_ROWS`, and of two matrices, by the plain
-loops in native code."""
-
-FEW_ROWS: Final = 4
 
 LIBRARY_CALL_NS: Final = 3000.0
 """A call of the kernel library, whose worker threads take part."""
@@ -76,7 +61,8 @@ class LoopCosts:
     Attributes:
         dispatch_ns: what the thunk executor adds.
         library_ns: matrix products by the library and other runtime calls.
-        native_dot_ns: the same as plain loops, and what reductions of the library take longer as such.
+        native_dot_ns: the same in native code.
+        reduced_ns: what reductions of the library take longer there.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -85,6 +71,7 @@ class LoopCosts:
     dispatch_ns: float = 0.0
     library_ns: float = 0.0
     native_dot_ns: float = 0.0
+    reduced_ns: float = 0.0
     work_ns: float = 0.0
     parallel_ns: float = 0.0
     code: float = 0.0
@@ -94,6 +81,7 @@ class LoopCosts:
         self.dispatch_ns += other.dispatch_ns * times
         self.library_ns += other.library_ns * times
         self.native_dot_ns += other.native_dot_ns * times
+        self.reduced_ns += other.reduced_ns * times
         self.work_ns += other.work_ns * times
         self.parallel_ns += other.parallel_ns * times
         self.code += other.code
@@ -105,7 +93,7 @@ class LoopCosts:
 
     def native_ns(self) -> float:
         """Time as one native function on one core."""
-        return self.native_dot_ns + self.work_ns
+        return self.native_dot_ns + self.reduced_ns + self.work_ns
 
 
 class CostModel:
@@ -145,11 +133,10 @@ class CostModel:
                 total.code += WALL_CODE
                 continue
             if op.name == "dot":
-                flops = dot_flops(graph, node)
-                total.library_ns += RUNTIME_CALL_NS + flops / DOT_FLOPS_PER_NS
-                total.native_dot_ns += native_dot_ns(graph, node)
+                total.library_ns += products.library_ns(graph, node)
+                total.native_dot_ns += products.native_ns(graph, node)
             total.work_ns += self.work[node]
-            total.native_dot_ns += self.loop_extra.get(node, 0.0)
+            total.reduced_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
                 self._add_kernel(total, node)
         return total
@@ -194,7 +181,7 @@ class CostModel:
         for node in self.members(fuse, root):
             total += evaluated[node]
             if plain_products and self.graph.ops[node].name == "dot":
-                total += native_dot_ns(self.graph, node)
+                total += products.plain_ns(self.graph, node)
         return total
 
     def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
@@ -295,27 +282,3 @@ def library_reductions(graph: Graph) -> dict[int, float]:
             read = float(graph.elements[graph.operand_lists[node][0]])
             out[node] = read * (reduced_ns(graph, node) - SUM_ROWS_NS)
     return out
-
-
-def dot_flops(graph: Graph, node: int) -> float:
-    """Multiplications and additions of a dot."""
-    numbers = HloInstructionProto.FromString(graph.source.attributes[node]).dot_dimension_numbers
-    dims = graph.dim_lists[graph.operand_lists[node][0]]
-    flops = 2.0 * float(graph.elements[node])
-    for dimension in numbers.lhs_contracting_dimensions:
-        flops *= dims[dimension]
-    return flops
-
-
-def native_dot_ns(graph: Graph, node: int) -> float:
-    """Nanoseconds of a dot as plain loops: fast where one side has few rows, slow for two matrices."""
-    numbers = HloInstructionProto.FromString(graph.source.attributes[node]).dot_dimension_numbers
-    left, right = graph.operand_lists[node]
-    shared = 1
-    for dimension in (*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions):
-        shared *= graph.dim_lists[left][dimension]
-    rows = min(graph.elements[left], graph.elements[right]) / max(1, shared)
-    rate = NATIVE_DOT_FLOPS_PER_NS
-    if rows <= FEW_ROWS:
-        rate = NATIVE_VECTOR_FLOPS_PER_NS if rows == 1 else NATIVE_ROWS_FLOPS_PER_NS
-    return dot_flops(graph, node) / rate

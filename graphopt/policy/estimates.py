@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphopt.hlo import Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OPS, OpKind
-from graphopt.policy.costs import dot_flops
+from graphopt.policy.products import dot_flops
 
 FloatArray = NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from graphopt.policy.estimates import Estimates, estimate, largest_operand
 from graphopt.policy.heuristic import STEPS, heuristic_steps
 from graphopt.policy.space import FieldInput, field_inputs
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised whenever the meaning of a column changes."""
 
 Column = NDArray[Any]

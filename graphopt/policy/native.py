@@ -14,12 +14,12 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy import costs, walls
+from graphopt.policy import costs, products, walls
 from graphopt.policy.costs import CostModel, LoopCosts
 
 MARGIN: Final = 0.7
-"""Estimated gain from which a loop becomes native. Below 1, because one function also saves what the estimate
-does not know: measured, nearly all loops above it gain."""
+"""Estimated gain from which a loop becomes native. Matrix products count in full. Below 1, because one
+function also saves what the estimate does not know, such as arrays that stay in the caches."""
 
 LONG_NS: Final = 200_000.0
 LONG_MARGIN: Final = 1.2
@@ -79,7 +79,8 @@ def _pays(graph: Graph, model: CostModel, loop: int, cost: LoopCosts) -> bool:
     default = cost.default_ns(model.cores)
     iterations = costs.trips(graph, model.callees[loop][0])
     margin = MARGIN if default <= LONG_NS * iterations else LONG_MARGIN
-    return default > margin * cost.native_ns() + costs.LOOP_NS
+    work = cost.work_ns + cost.reduced_ns
+    return default > cost.native_dot_ns + margin * work + costs.LOOP_NS
 
 
 def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
@@ -89,6 +90,7 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
         nodes = range(computation.first, computation.end)
         walls.open_walls(graph, decisions, nodes)
         for node in nodes:
+            products.write_in_blocks(graph, decisions, node)
             if node in model.callees and not walls.unroll(graph, decisions, node):
                 _open_walls(graph, model, decisions, node)
 
@@ -150,6 +152,7 @@ def _gather_tiny(
     for node in tiny:
         if walls.is_wall(graph, node):
             decisions.restructure[node] = walls.opening_code(graph, node)
+        products.write_in_blocks(graph, decisions, node)
 
 
 def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns: float) -> None:
@@ -208,9 +211,7 @@ def _is_tiny(graph: Graph, model: CostModel, decisions: Decisions, node: int) ->
         call, replacement = walls.wall_costs(graph, node)
         return replacement < call + costs.THUNK_NS
     if graph.ops[node].name == "dot":
-        flops = costs.dot_flops(graph, node)
-        call = costs.RUNTIME_CALL_NS + flops / costs.DOT_FLOPS_PER_NS
-        return costs.native_dot_ns(graph, node) < call
+        return products.native_ns(graph, node) < products.library_ns(graph, node)
     if graph.units[decisions.unit[node]].threads > 1:
         return False
     return model.cluster_ns(decisions.fuse, node) < TINY_KERNEL_NS

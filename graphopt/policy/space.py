@@ -21,7 +21,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
 from graphopt.machine import Unit, UnitKind
 
-MAX_PLAIN_VALUES: Final = 8
+MAX_PLAIN_VALUES: Final = 16
 """Values of a field that are told apart by position (bits and short enumerations)."""
 
 _KINDS: Final = tuple(UnitKind)

@@ -3,13 +3,11 @@
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from support import MACHINE, capture, normal
+from support import capture, normal
 
-from graphopt.hlo import build_graph
 from graphopt.hlo.module import Role
-from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
-from graphopt.policy.costs import HANDOVER_NS, LIBRARY_CALL_NS, LOOP_NS, CostModel, native_dot_ns
+from graphopt.policy.costs import HANDOVER_NS, LIBRARY_CALL_NS, LOOP_NS, CostModel
 
 
 def body_of(fn, *args):
@@ -46,29 +44,3 @@ def test_calls_of_the_library_cost_more_than_kernels():
     kinds = [graph.units[u].kind for u in graph.default.unit[~graph.default.fuse]]
     calls = kinds.count(UnitKind.LIBRARY)
     assert calls and body.dispatch_ns >= calls * LIBRARY_CALL_NS
-
-
-NO_TERMS = """\
-HloModule empty, entry_computation_layout={(f32[8,0]{1,0}, f32[0,8]{1,0})->f32[8,8]{1,0}}
-
-ENTRY main {
-  a = f32[8,0]{1,0} parameter(0)
-  b = f32[0,8]{1,0} parameter(1)
-  ROOT d = f32[8,8]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}
-"""
-
-
-def test_products_without_terms_cost_nothing():
-    graph = build_graph(hlo_from_text(NO_TERMS), MACHINE)
-    (node,) = (n for n, op in enumerate(graph.ops) if op.name == "dot")
-    assert native_dot_ns(graph, node) == 0.0
-
-
-def test_few_rows_are_fast_and_matrices_slow_in_native_code():
-    def ns_per_flop(rows):
-        graph = capture(jnp.dot, normal(rows, 64), normal(64, 64)).graph
-        (node,) = (n for n, op in enumerate(graph.ops) if op.name == "dot")
-        return native_dot_ns(graph, node) / (2 * rows * 64 * 64)
-
-    assert ns_per_flop(2) < 0.5 * ns_per_flop(32)

@@ -16,7 +16,13 @@ from graphopt.machine import UnitKind, cpu_units
 from graphopt.policy.estimates import estimate
 from graphopt.policy.features import DTYPE_NAMES, NUMERIC, OP_NAMES, extract, numeric_names
 from graphopt.policy.heuristic import heuristic
-from graphopt.policy.space import DECODED, VALUE_FEATURES, plain_values, unit_values
+from graphopt.policy.space import (
+    DECODED,
+    MAX_PLAIN_VALUES,
+    VALUE_FEATURES,
+    plain_values,
+    unit_values,
+)
 
 
 def column(graph, name):
@@ -120,9 +126,10 @@ def test_unit_values_describe_kind_and_threads_on_any_machine():
 
 
 def test_too_many_plain_values_are_refused():
-    assert len(np.unique(plain_values("fuse", 8), axis=0)) == 8
-    with pytest.raises(PolicyError, match="restructure has 9 values"):
-        plain_values("restructure", 9)
+    most = MAX_PLAIN_VALUES
+    assert len(np.unique(plain_values("fuse", most), axis=0)) == most
+    with pytest.raises(PolicyError, match=f"restructure has {most + 1} values"):
+        plain_values("restructure", most + 1)
 
 
 def test_a_loop_knows_how_much_it_stands_for():

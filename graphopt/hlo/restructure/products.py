@@ -23,7 +23,7 @@ RULES: Final = {
     "dot-size": "the product is empty or too large",
 }
 
-_TYPES: Final = frozenset(
+TYPES: Final = frozenset(
     {DType.F32, DType.F64, DType.S32, DType.S64, DType.U32, DType.U64, DType.C64, DType.C128}
 )
 """Result types."""
@@ -33,7 +33,7 @@ def forbids(candidate: Candidate) -> str | None:
     """Why a dot cannot be written out."""
     if not candidate.has_default_layouts():
         return "layout"
-    if candidate.shape.element_type not in _TYPES:
+    if candidate.shape.element_type not in TYPES:
         return "dot-type"
     numbers = candidate.instruction.dot_dimension_numbers
     left = candidate.operand_shape(0).dimensions

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.hlo.restructure import linalg, products, scatter, sorting, unroll, windows
+from graphopt.hlo.restructure import (
+    linalg,
+    product_blocks,
+    products,
+    scatter,
+    sorting,
+    unroll,
+    windows,
+)
 from graphopt.hlo.restructure.blocks import Value
 from graphopt.hlo.restructure.sites import Candidate, Site
 
@@ -82,6 +90,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a multiplication and a reduction",
         products.forbids, products.expand, opens=True, exact=False,
     ),
+    Restructure(
+        "dot-blocks", frozenset({"dot"}),
+        "a batch of products of short blocks, and the sum over the blocks",
+        product_blocks.forbids, product_blocks.expand, opens=True, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -100,6 +113,7 @@ RULES: Final[dict[str, str]] = {
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
     **linalg.RULES,
+    **product_blocks.RULES,
     **products.RULES,
     **scatter.RULES,
     **sorting.RULES,

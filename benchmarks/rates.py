@@ -1,0 +1,164 @@
+"""What single operations cost XLA:CPU: the figures behind `graphopt.policy.rates` and `.products`.
+
+    python -m benchmarks.rates [--only sine]
+    python -m benchmarks.rates --products
+
+An elementwise operation is a program of one loop, kept on one core, at two sizes; the difference of their
+times over the difference of their elements takes the cost of the call away. A matrix product is run again
+and again in a loop: by the matrix library, as plain loops in native code, and there in blocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from graphopt.hlo import Decisions, Graph, build_graph
+from graphopt.hlo.restructure import CODE
+from graphopt.learn.tune.subject import make_subject
+from graphopt.machine import UnitKind, unit_index
+from graphopt.measure.runner import Runner
+from graphopt.store import Store
+
+SIZES = (1 << 15, 1 << 17)
+OPERATIONS: dict[str, Callable[[Any], Any]] = {
+    "add": lambda x: x + 1.5,
+    "atan2": lambda x: lax.atan2(x, x + 2),
+    "cbrt": lax.cbrt,
+    "cosine": lax.cos,
+    "erf": lax.erf,
+    "exponential": lax.exp,
+    "exponential-minus-one": lax.expm1,
+    "log": lambda x: lax.log(x * x + 1),
+    "log-plus-one": lambda x: lax.log1p(x * x),
+    "logistic": lax.logistic,
+    "power": lambda x: lax.pow(x * x + 1, x),
+    "remainder": lambda x: lax.rem(x, x + 2),
+    "rsqrt": lambda x: lax.rsqrt(x * x + 1),
+    "sine": lax.sin,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+    "sum of rows": lambda x: jnp.sum(x.reshape(-1, 64), axis=1),
+    "sum of columns": lambda x: jnp.sum(x.reshape(-1, 64), axis=0),
+    "maximum of rows": lambda x: jnp.max(x.reshape(-1, 64), axis=1),
+    "place of the maximum of rows": lambda x: jnp.argmax(x.reshape(-1, 64), axis=1),
+    "transpose": lambda x: x.reshape(-1, 128).T + 1,
+    "gather": lambda x: x[(jnp.arange(x.size) * 7919) % x.size],
+}
+"""Name -> what is computed from an array."""
+
+FORMS = {"a b": ((1,), (0,)), "aT b": ((0,), (0,)), "a bT": ((1,), (1,))}
+PRODUCTS = (
+    (1, 64, 64), (2, 16, 64), (8, 24, 24), (8, 12, 96), (32, 8, 32), (4, 64, 64), (16, 64, 64), (64, 64, 64),
+    (4, 256, 64), (4, 64, 8), (64, 48, 8), (3, 1024, 16),
+)  # fmt: skip
+"""(rows, contracted, columns)."""
+
+TIMES = 400
+
+
+def median_s(runner: Runner, decisions: Decisions) -> float:
+    """Seconds of one call of the program; nan where the vector could not be measured."""
+    found = runner.measure(decisions, budget_s=0.3)
+    return found.seconds if found.ok and found.seconds else math.nan
+
+
+def per_element(fn: Callable[[Any], Any], dtype: Any, store: Store) -> float:
+    """Nanoseconds of one element, the program's loops on one core."""
+    rng, times = np.random.default_rng(0), []
+    for size in SIZES:
+        data, inputs = make_subject(fn, ((rng.random(size) - 0.5).astype(dtype),)).modules[0]
+        graph = build_graph(data)
+        loop = unit_index(graph.units, UnitKind.LOOP)
+        units = graph.default.unit.copy()
+        units[~graph.default.fuse & graph.masks.unit[:, loop]] = loop
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            times.append(median_s(runner, graph.default.with_changes(unit=units)))
+    return 1e9 * (times[1] - times[0]) / (SIZES[1] - SIZES[0])
+
+
+def repeated(over: tuple[tuple[int, ...], tuple[int, ...]]) -> Callable[[Any, Any], Any]:
+    """A loop of products, each of which depends on the one before."""
+
+    def run(a: Any, b: Any) -> Any:
+        def body(_: Any, last: Any) -> Any:
+            return lax.dot_general(a.at[0, 0].set(last), b, (over, ((), ()))).ravel()[0] * 1e-3
+
+        return lax.fori_loop(0, TIMES, body, jnp.float32(0.1))
+
+    return run
+
+
+def product_ns(form: str, sizes: tuple[int, int, int], store: Store) -> list[float]:
+    """Nanoseconds of one product by the library, as plain loops, and in blocks (nan: not legal)."""
+    rows, inner, columns = sizes
+    over = FORMS[form]
+    rng = np.random.default_rng(0)
+    a = rng.random((rows, inner) if over[0] == (1,) else (inner, rows)).astype(np.float32)
+    b = rng.random((inner, columns) if over[1] == (0,) else (columns, inner)).astype(np.float32)
+    data, inputs = make_subject(repeated(over), (a, b)).modules[0]
+    graph = build_graph(data)
+    with Runner(data, inputs, store) as runner:
+        runner.start()
+        return [
+            1e9 / TIMES * median_s(runner, vector) if vector else math.nan
+            for vector in _ways(graph)
+        ]
+
+
+def _ways(graph: Graph) -> list[Decisions | None]:
+    native, code = unit_index(graph.units, UnitKind.NATIVE), CODE["dot-blocks"]
+    units = graph.default.unit.copy()
+    units[[op.name == "while" for op in graph.ops]] = native
+    plain = graph.default.with_changes(unit=units)
+    legal = graph.masks.restructure[:, code]
+    codes = np.where(legal, code, graph.default.restructure).astype(np.int8)
+    return [graph.default, plain, plain.with_changes(restructure=codes) if legal.any() else None]
+
+
+def print_operations(only: str, store: Store) -> None:
+    """A Markdown table of elementwise operations and reductions."""
+    print("| operation | ns per element, f32 | f64 |\n| --- | --- | --- |")
+    for name, fn in OPERATIONS.items():
+        if name.startswith(only):
+            row = [f"{per_element(fn, dtype, store):.2f}" for dtype in (np.float32, np.float64)]
+            print(f"| {name} | {' | '.join(row)} |", flush=True)
+
+
+def print_products(store: Store) -> None:
+    """A Markdown table of matrix products."""
+    print("| product | rows, contracted, columns | library, us | plain loops | in blocks |")
+    print("| --- | --- | --- | --- | --- |")
+    for form in FORMS:
+        for sizes in PRODUCTS:
+            row = [f"{ns / 1e3:.2f}" if ns == ns else "-" for ns in product_ns(form, sizes, store)]
+            print(f"| {form} | {', '.join(map(str, sizes))} | {' | '.join(row)} |", flush=True)
+
+
+def main() -> None:
+    """Prints a Markdown table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__)
+    parser.add_argument("--only", default="", help="operations whose name starts so")
+    parser.add_argument("--products", action="store_true", help="matrix products instead")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "store.sqlite")
+        if options.products:
+            print_products(store)
+        else:
+            print_operations(options.only, store)
+
+
+if __name__ == "__main__":
+    main()
