@@ -44,9 +44,9 @@ MAX_CLOSURE: Final = 64
 
 
 SPLIT_NS: Final = 15_000.0
-SPLIT_ELEMENTS: Final = 1 << 15
+SPLIT_BYTES: Final = 1 << 18
 """Handing the parts of one kernel to other threads and waiting for them, in nanoseconds of estimated work;
-loops over more elements gain from the caches of two cores whatever their work."""
+loops that read and write more bytes gain from the caches of two cores whatever their work."""
 
 
 STEPS: Final = (
@@ -241,6 +241,13 @@ def one_core(graph: Graph, model: CostModel, decisions: Decisions) -> None:
         if decisions.fuse[root] or unit.kind is not UnitKind.LOOP or unit.threads < 2:
             continue
         saved = model.cluster_ns(decisions.fuse, root) * (1.0 - 1.0 / unit.threads)
-        small = saved < SPLIT_NS and graph.elements[root] <= SPLIT_ELEMENTS
+        small = saved < SPLIT_NS and _moved_bytes(graph, model, decisions, root) <= SPLIT_BYTES
         if small and graph.masks.unit[root, single]:
             decisions.unit[root] = single
+
+
+def _moved_bytes(graph: Graph, model: CostModel, decisions: Decisions, root: int) -> int:
+    """Bytes that a kernel reads from memory and writes there, every array counted once."""
+    inside = set(model.members(decisions.fuse, root))
+    read = {operand for node in inside for operand in graph.operand_lists[node]} - inside
+    return int(graph.nbytes[root]) + sum(int(graph.nbytes[operand]) for operand in read)

@@ -83,7 +83,8 @@ def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[fl
     out: list[float] = []
     for node, op in enumerate(graph.ops):
         shares = model.shares[node]
-        ns = element_ns(graph, node, FUSED_OPERATIONS_PER_NS)
+        free = op.name in _NEVER_WRITTEN  # in a loop these are addresses, or computed once per row
+        ns = 0.0 if free else element_ns(graph, node, FUSED_OPERATIONS_PER_NS)
         if op.name == "reduce":
             ns = reduced_ns(graph, node) * shares[0]
         for operand, share in zip(graph.operand_lists[node], shares, strict=True):
