@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from processes import becomes, environment, is_alive
-from support import captured, normal
+from support import capture, captured, normal
 
 from graphopt.errors import MeasureError
 from graphopt.evaluate.bench_faults import (
@@ -110,6 +110,16 @@ def test_every_result_is_recorded_at_once(store):
             (encode_decisions(runner.graph, bad), None, "abort", "two"),
         ]
         assert evaluations(store, fingerprint) == [(rows[0][0], 1.5)]
+
+
+@pytest.mark.parametrize("factor", [jax.lax.linalg.cholesky, jax.lax.linalg.lu])
+def test_modules_that_call_lapack_run_in_a_process_that_has_lowered_none(factor, store):
+    spread = normal(40, 40)
+    program = capture(lambda a: jax.tree.leaves(factor(a @ a.T + 40.0 * jnp.eye(40)))[0], spread)
+    assert b"lapack_" in program.data
+    with Runner(program.data, [np.asarray(a) for a in program.args], store) as runner:
+        runner.start()
+        assert runner.measure(program.graph.default, budget_s=0.02).ok
 
 
 def test_ratios_to_others_than_the_default_are_not_recorded(store):

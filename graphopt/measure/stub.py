@@ -7,10 +7,11 @@ module. What XLA then generates is that module's code.
 from __future__ import annotations
 
 import contextlib
+import functools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +89,17 @@ def _wide() -> contextlib.AbstractContextManager[Any]:
     return wide
 
 
+_LAPACK: Final = b"lapack_"
+"""What names of LAPACK's custom calls begin with."""
+
+
+@functools.cache
+def _load_lapack() -> None:
+    """Makes jax look up the functions of LAPACK, as lowering one of them does; calls before that crash."""
+    matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)  # type: ignore[no-untyped-call]
+    jax.jit(jax.lax.linalg.cholesky).lower(matrix)
+
+
 @dataclass
 class Executable:
     """Compiled code of a module, with inputs to run it on.
@@ -116,6 +128,8 @@ class StubCompiler:
         Raises:
             MeasureError: the signature is not supported, or inputs do not fit it.
         """
+        if _LAPACK in data:
+            _load_lapack()
         self.data = data
         self.signature = signature(data)
         self.inputs = self.place(inputs)

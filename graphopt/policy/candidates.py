@@ -10,6 +10,7 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind, unit_index
+from graphopt.policy.changes import changed, single_changes
 from graphopt.policy.costs import CostModel
 from graphopt.policy.heuristic import STEPS, heuristic_steps, one_core
 from graphopt.policy.native import native_below
@@ -70,6 +71,8 @@ def _make(
         yield "native everywhere", _native(graph, loops_only=False)
         yield "native loops all", _native(graph, loops_only=True)
     yield "keep shared values", keep_shared(graph)
+    for change in single_changes(graph, whole, model):
+        yield change.name, changed(whole, [change])
 
 
 def _doubtful(graph: Graph, whole: Decisions) -> Iterator[str]:

@@ -166,6 +166,10 @@ class CostModel:
         work = [ns + self.loop_extra.get(node, 0.0) for node, ns in enumerate(self.work)]
         return [ns * count for ns, count in zip(work, times, strict=True)]
 
+    def evaluated_ns(self, node: int) -> float:
+        """Nanoseconds of all evaluations of a node in loop kernels, fused as XLA does."""
+        return self._evaluated[node]
+
     def cluster_ns(
         self, fuse: NDArray[np.bool_], root: int, *, plain_products: bool = False
     ) -> float:

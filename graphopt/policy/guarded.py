@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.candidates import candidates
 from graphopt.policy.costs import CostModel
@@ -26,6 +27,9 @@ from graphopt.policy.native import MAX_NATIVE_CODE, native_code
 
 NEVER: Final = 20.0
 """Log speed-up that nothing promises."""
+
+PROMISING: Final = 0.02
+"""Low quantile of the log speed-up from which a candidate's changes are combined with those of others."""
 
 HEURISTIC: Final = "heuristic"
 DEFAULT: Final = "default"
@@ -105,11 +109,29 @@ def judge(
         for name, decisions in made:
             gain, low = network.gain(encoded, decisions).tolist()
             out.append(Judged(name, decisions, above_default + gain, low))
+        several = _together(start, out)
+        if several is not None and _compiles_fast(graph, model, several, start):
+            gain, low = network.gain(encoded, several).tolist()
+            out.append(Judged("several changes", several, above_default + gain, low))
         own = proposal(graph, encoded, network.decode(encoded, most_likely))
     known = any(own.decisions.same_as(j.decisions) for j in out)
     if own.changes and not known and _compiles_fast(graph, model, own.decisions, start):
         out.append(Judged("network", own.decisions, above_default + own.gain, own.low_gain))
     return out
+
+
+def _together(start: Decisions, judged: Sequence[Judged]) -> Decisions | None:
+    """All changes of the start that promise something, the most promising last; None for fewer than two."""
+    promising = [j for j in judged[1:] if math.isfinite(j.low_gain) and j.low_gain > PROMISING]
+    if len(promising) < 2:
+        return None
+    out = start.copy()
+    for found in sorted(promising, key=lambda j: j.low_gain):
+        for field in FIELDS:
+            ours, theirs = getattr(start, field), getattr(found.decisions, field)
+            differs = ours != theirs
+            getattr(out, field)[differs] = theirs[differs]
+    return None if any(out.same_as(j.decisions) for j in judged) else out
 
 
 def _compiles_fast(graph: Graph, model: CostModel, own: Decisions, start: Decisions) -> bool:

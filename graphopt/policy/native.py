@@ -69,10 +69,15 @@ def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[in
                 and cost.code <= MAX_NATIVE_CODE
                 and _pays(graph, model, node, cost)
             ):
-                decisions.unit[node] = unit
+                make_native(graph, model, decisions, node)
                 inside.update(model.callees[node])
-                _open_walls(graph, model, decisions, node)
     return inside
+
+
+def make_native(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
+    """Makes a loop native, its walls replaced and its products in the faster form; changes `decisions`."""
+    decisions.unit[loop] = unit_index(graph.units, UnitKind.NATIVE)
+    _open_walls(graph, model, decisions, loop)
 
 
 def _pays(graph: Graph, model: CostModel, loop: int, cost: LoopCosts) -> bool:
