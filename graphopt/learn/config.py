@@ -143,6 +143,8 @@ class TrainConfig:
     """Stages, in order."""
     max_grad_norm: float = 0.5
     """Gradients are scaled down to this norm."""
+    weight_decay: float = 0.0
+    """Part of each matrix, times the learning rate, that a step takes away; against learning by heart."""
     seed: int = 0
     """Seed of the network's initial weights and of all sampling."""
     validate_every: int = 20

@@ -267,7 +267,13 @@ def replay(run: Run, state: TrainState, stage: StageConfig, problems: Sequence[P
     weights = weights._replace(policy=np.float32(0.0), entropy=np.float32(0.0))
     rate = learning_rate(stage, state.stage_step)
     state.learner, metrics, _ = update_epoch(
-        state.learner, batches, weights, rate, config.max_grad_norm, float("inf")
+        state.learner,
+        batches,
+        weights,
+        rate,
+        config.max_grad_norm,
+        float("inf"),
+        config.weight_decay,
     )
     return metrics | {"train/learning_rate": rate, "train/epochs": 1}
 
@@ -301,7 +307,7 @@ def learn(
     done = 0
     for _ in range(epochs):
         state.learner, latest, moved = update_epoch(
-            state.learner, batches, weights, rate, config.max_grad_norm, limit
+            state.learner, batches, weights, rate, config.max_grad_norm, limit, config.weight_decay
         )
         metrics |= latest
         if not moved:

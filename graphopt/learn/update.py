@@ -81,10 +81,13 @@ def gradients_of(model: ModelConfig) -> Gradients:
 def _apply_function(max_grad_norm: float) -> Any:
     optimizer = make_optimizer(max_grad_norm)
 
-    def apply(parameters: Nested, state: Any, gradients: Nested, rate: Any) -> Any:
+    def apply(parameters: Nested, state: Any, gradients: Nested, rate: Any, decay: Any) -> Any:
+        def move(parameter: jax.Array, update: jax.Array) -> jax.Array:
+            shrunk = decay * parameter if parameter.ndim > 1 else 0.0
+            return parameter - rate * (update + shrunk)
+
         updates, state = optimizer.update(gradients, state)
-        moved = jax.tree.map(lambda p, u: p - rate * u, parameters, updates)
-        return moved, state, optax.tree.norm(gradients)
+        return jax.tree.map(move, parameters, updates), state, optax.tree.norm(gradients)
 
     return jax.jit(apply)
 
@@ -96,8 +99,9 @@ def update_epoch(
     rate: float,
     max_grad_norm: float,
     max_kl: float,
+    weight_decay: float = 0.0,
 ) -> tuple[Learner, dict[str, float], bool]:
-    """One pass: mean gradient over the graphs, one step.
+    """One pass: mean gradient over the graphs, one step, matrices shrunk by `rate * weight_decay`.
 
     Returns:
         The learner after the step, mean metrics over the graphs, and False if nothing was changed because the
@@ -117,7 +121,11 @@ def update_epoch(
         return learner, means, False
     mean = jax.tree.map(lambda g: g / len(batches), total)
     parameters, state, norm = _apply_function(max_grad_norm)(
-        learner.parameters, learner.optimizer_state, mean, np.float32(rate)
+        learner.parameters,
+        learner.optimizer_state,
+        mean,
+        np.float32(rate),
+        np.float32(weight_decay),
     )
     means["ppo/grad_norm"] = float(norm)
     return Learner(learner.model, parameters, state), means, True

@@ -137,6 +137,18 @@ def test_imitation_alone_learns_the_label(learner):
     assert rollout.samples.gains[0] == pytest.approx(1.0, abs=0.3)
 
 
+def test_weight_decay_shrinks_matrices_only(learner):
+    _, batch = batch_of(learner)
+    weights = objective_weights(StageConfig(policy=0.0, imitation=1.0), SETTINGS.ppo, True)
+    rate, decay = 1e-2, 0.5
+    plain, _, _ = update_epoch(learner, [batch], weights, rate, 0.5, math.inf)
+    decayed, _, _ = update_epoch(learner, [batch], weights, rate, 0.5, math.inf, decay)
+    before, one, other = (flatten(state.parameters) for state in (learner, plain, decayed))
+    for name, value in before.items():
+        shrunk = rate * decay * value if value.ndim > 1 else 0.0
+        np.testing.assert_allclose(other[name], one[name] - shrunk, rtol=1e-5, atol=1e-7)
+
+
 def test_the_divergence_guard_changes_nothing(learner):
     _, batch = batch_of(learner)
     moved = batch._replace(old={name: value - 1.0 for name, value in batch.old.items()})
