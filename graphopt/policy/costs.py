@@ -50,8 +50,9 @@ LOOP_NS: Final = 1000.0
 SCALAR_CODE: Final = 1.0
 ARRAY_CODE: Final = 2.5
 WALL_CODE: Final = 40.0
-"""Compile time of a scalar operation, of a loop over an array, and of a replaced wall, inside native
-code; relative to each other."""
+DOT_CODE: Final = 60.0
+"""Compile time of a scalar operation, of a loop over an array, of a replaced wall, and of a matrix product,
+inside native code; relative to each other."""
 
 
 @dataclass
@@ -133,6 +134,7 @@ class CostModel:
                 total.code += WALL_CODE
                 continue
             if op.name == "dot":
+                total.code += DOT_CODE - ARRAY_CODE
                 total.library_ns += products.library_ns(graph, node)
                 total.native_dot_ns += products.native_ns(graph, node)
             total.work_ns += self.work[node]

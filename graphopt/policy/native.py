@@ -30,6 +30,10 @@ MAX_NATIVE_CODE: Final = 2800.0
 faster than size. At this size it is about 1.5 times that of XLA's default; regions inside the loop
 are cut to a length where it is not longer than the default's."""
 
+COSTLY_GAIN: Final = 0.2
+"""Part of the program's time that a loop must save if its native code is longer than the whole program's own
+code: matrix products count much in native code, and nothing where the library computes them."""
+
 TINY_KERNEL_NS: Final = 500.0
 SMALL_KERNEL_NS: Final = 2000.0
 """A kernel shorter than these spends most, or a good part, of its time in dispatch and hand-over."""
@@ -39,11 +43,9 @@ MIN_BODY_SHARE: Final = 0.03
 """Walls are replaced in bodies that run this often per call, where regions save this part of a body's
 time in dispatch."""
 
-MIN_SAVED_SHARE: Final = 0.004
-MIN_SAVED_SHARE_ONCE: Final = 0.02
+MIN_SAVED_SHARE: Final = 0.02
 """Part of the program's time that the regions of one computation must save in dispatch: below, the order of
-execution that they bring along can cost more. Computations that run once have more to lose: there, small
-kernels run beside large ones on the other core."""
+execution that they bring along can cost more, and compiling them takes longer than they are worth."""
 
 
 def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[int]:
@@ -85,7 +87,17 @@ def _pays(graph: Graph, model: CostModel, loop: int, cost: LoopCosts) -> bool:
     iterations = costs.trips(graph, model.callees[loop][0])
     margin = MARGIN if default <= LONG_NS * iterations else LONG_MARGIN
     work = cost.work_ns + cost.reduced_ns
-    return default > cost.native_dot_ns + margin * work + costs.LOOP_NS
+    native = cost.native_dot_ns + margin * work + costs.LOOP_NS
+    if cost.code > own_code(graph):
+        program = model.computations[-1].default_ns(model.cores)
+        return (default - native) * float(graph.executions[loop]) > COSTLY_GAIN * program
+    return default > native
+
+
+def own_code(graph: Graph) -> float:
+    """Length of the code of a program as XLA compiles it, in the units of `LoopCosts.code`."""
+    short = graph.elements <= 1
+    return float(np.where(short, costs.SCALAR_CODE, costs.ARRAY_CODE).sum())
 
 
 def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
@@ -109,7 +121,7 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
     """Gathers small kernels outside native loops into native regions.
 
     In bodies that run often, where regions save a good part of the time, walls and small products among
-    them are replaced; elsewhere only kernels that are no such calls are gathered.
+    them are replaced; elsewhere only slow calls of LAPACK are, and kernels that are no calls gathered.
 
     Args:
         graph: of the program.
@@ -133,9 +145,20 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         ]
         executions = float(graph.executions[computation.first])
         saved = (len(small) - 1) * costs.THUNK_NS * executions
-        share = MIN_SAVED_SHARE if executions > 1 else MIN_SAVED_SHARE_ONCE
-        if saved > share * program_ns:
+        if saved > MIN_SAVED_SHARE * program_ns:
             decisions.unit[small] = unit
+        for node in movable:
+            if _is_slow_call(graph, node, MIN_SAVED_SHARE * program_ns):
+                decisions.unit[node] = unit
+                decisions.restructure[node] = walls.opening_code(graph, node)
+
+
+def _is_slow_call(graph: Graph, node: int, least_ns: float) -> bool:
+    """True for LAPACK calls on so many small matrices that a loop of their own saves half, and so much."""
+    if graph.ops[node].name != "custom-call" or not walls.opening_code(graph, node):
+        return False
+    call, replacement = walls.wall_costs(graph, node)
+    return (call - 2.0 * replacement) * float(graph.executions[node]) > least_ns
 
 
 def _runs_often(graph: Graph, index: int) -> bool:
@@ -185,11 +208,14 @@ def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:
                 total += model.control(node).code
                 inside.update(model.callees[node])
             else:
-                total += sum(
-                    costs.SCALAR_CODE if graph.elements[member] <= 1 else costs.ARRAY_CODE
-                    for member in model.members(decisions.fuse, node)
-                )
+                total += sum(_code(graph, member) for member in model.members(decisions.fuse, node))
     return total
+
+
+def _code(graph: Graph, node: int) -> float:
+    if graph.ops[node].name == "dot":
+        return costs.DOT_CODE
+    return costs.SCALAR_CODE if graph.elements[node] <= 1 else costs.ARRAY_CODE
 
 
 def _is_root(graph: Graph, decisions: Decisions, node: int) -> bool:
