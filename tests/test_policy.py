@@ -364,6 +364,17 @@ def test_what_gains_nothing_is_left_alone():
         assert decisions is None or not decisions.restructure.any()
 
 
+def test_lapack_calls_on_many_small_matrices_are_replaced_outside_loops_too():
+    def solve(a, b):
+        return jnp.linalg.solve(a + 5.0 * jnp.eye(6), b[..., None])[..., 0]
+
+    solved = program(solve, (400, 6, 6), (400, 6))
+    decisions = heuristic(solved.graph)
+    assert CODE["lapack-loop"] in decisions.restructure.tolist()
+    result = rewrite(solved.graph, decisions)
+    assert compare_outputs(solved.result, solved.compile(result.data)()).equal
+
+
 def test_a_value_read_at_several_places_costs_as_often_as_it_is_computed():
     def blur(x):
         hot = jnp.sin(x)

@@ -84,7 +84,8 @@ def _apply_function(max_grad_norm: float) -> Any:
     def apply(parameters: Nested, state: Any, gradients: Nested, rate: Any, decay: Any) -> Any:
         def move(parameter: jax.Array, update: jax.Array) -> jax.Array:
             shrunk = decay * parameter if parameter.ndim > 1 else 0.0
-            return parameter - rate * (update + shrunk)
+            moved: jax.Array = parameter - rate * (update + shrunk)
+            return moved
 
         updates, state = optimizer.update(gradients, state)
         return jax.tree.map(move, parameters, updates), state, optax.tree.norm(gradients)

@@ -43,6 +43,9 @@ MIN_BODY_SHARE: Final = 0.03
 """Walls are replaced in bodies that run this often per call, where regions save this part of a body's
 time in dispatch."""
 
+MIN_CALLS_NS: Final = 20_000.0
+"""What replacing a call of LAPACK outside native loops must save: one replacement more to compile."""
+
 MIN_SAVED_SHARE: Final = 0.02
 """Part of the program's time that the regions of one computation must save in dispatch: below, the order of
 execution that they bring along can cost more, and compiling them takes longer than they are worth."""
@@ -148,7 +151,7 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         if saved > MIN_SAVED_SHARE * program_ns:
             decisions.unit[small] = unit
         for node in movable:
-            if _is_slow_call(graph, node, MIN_SAVED_SHARE * program_ns):
+            if _is_slow_call(graph, node, max(MIN_CALLS_NS, MIN_SAVED_SHARE * program_ns)):
                 decisions.unit[node] = unit
                 decisions.restructure[node] = walls.opening_code(graph, node)
 
