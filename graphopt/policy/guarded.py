@@ -109,7 +109,7 @@ def judge(
         for name, decisions in made:
             gain, low = network.gain(encoded, decisions).tolist()
             out.append(Judged(name, decisions, above_default + gain, low))
-        several = _together(start, out)
+        several = together(start, out)
         if several is not None and _compiles_fast(graph, model, several, start):
             gain, low = network.gain(encoded, several).tolist()
             out.append(Judged("several changes", several, above_default + gain, low))
@@ -120,7 +120,7 @@ def judge(
     return out
 
 
-def _together(start: Decisions, judged: Sequence[Judged]) -> Decisions | None:
+def together(start: Decisions, judged: Sequence[Judged]) -> Decisions | None:
     """All changes of the start that promise something, the most promising last; None for fewer than two."""
     promising = [j for j in judged[1:] if math.isfinite(j.low_gain) and j.low_gain > PROMISING]
     if len(promising) < 2:

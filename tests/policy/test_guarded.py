@@ -16,7 +16,7 @@ from graphopt.policy.candidates import candidates
 from graphopt.policy.checkpoint import PolicySpec, load, save
 from graphopt.policy.costs import CostModel
 from graphopt.policy.features import extract
-from graphopt.policy.guarded import Gate, GuardedPolicy, judge
+from graphopt.policy.guarded import Gate, GuardedPolicy, Judged, judge, together
 from graphopt.policy.heuristic import heuristic
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
 from graphopt.policy.native import native_code
@@ -186,3 +186,26 @@ def test_native_code_counts_loops_with_all_inside(graph):
     loops = [n for n in model.callees if graph.units[whole.unit[n]].kind is UnitKind.NATIVE]
     size = native_code(graph, model, whole)
     assert loops and size >= max(model.control(n).code for n in loops)
+
+
+def test_promising_changes_are_combined_the_most_promising_last(graph):
+    start = heuristic(graph)
+    free = np.flatnonzero(graph.masks.fuse.all(axis=1))[:3].tolist()
+
+    def flipped(*nodes):
+        out = start.copy()
+        for node in nodes:
+            out.fuse[node] = not out.fuse[node]
+        return out
+
+    def judged(low, decisions):
+        return Judged("candidate", decisions, low, low)
+
+    a, b, c = free
+    promising = [judged(0.3, flipped(a)), judged(0.1, flipped(b)), judged(0.001, flipped(c))]
+    both = together(start, [judged(0.0, start), *promising])
+    assert both is not None and both.same_as(flipped(a, b))
+    assert together(start, [judged(0.0, start), promising[0]]) is None
+    assert together(start, [judged(0.0, start), judged(np.nan, flipped(a)), promising[1]]) is None
+    known = [judged(0.0, start), *promising, judged(-1.0, flipped(a, b))]
+    assert together(start, known) is None
