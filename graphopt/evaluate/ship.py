@@ -104,7 +104,8 @@ Written by `graphopt ship`. `graphopt.install()` loads it; `graphopt.install("he
 
 Candidates are the hand-written heuristic's decisions, a few other hand-written ones and the network's own.
 The network predicts what each gains over the heuristic, which stands unless that is more than the gate's
-margin, chosen on measured times of the validation programs. Held-out programs were used
+margin (negative: its own proposals are trusted unless the prediction is bad), chosen on measured
+times of the validation programs. Held-out programs were used
 for neither.
 
 ## Validation
@@ -129,7 +130,8 @@ def _gate(checkpoint: Checkpoint) -> str:
     gate = checkpoint.spec.gate
     if gate is None:
         return "none: the network decides alone"
-    return f"leaves the heuristic above {gate.switch:g} (log speed-up over it)"
+    what = "for its own proposals only" if gate.own else "for any candidate"
+    return f"leaves the heuristic above {gate.switch:g} (log speed-up over it), {what}"
 
 
 def _evaluation(report: dict[str, Any] | None) -> str:

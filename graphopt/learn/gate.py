@@ -14,10 +14,13 @@ from graphopt.hlo import DecisionBatch
 from graphopt.learn.advantages import rewards
 from graphopt.learn.evaluation import FAILED_LOG_SPEEDUP
 from graphopt.learn.problems import Problem
-from graphopt.policy.guarded import NEVER, Gate, judge
+from graphopt.policy.guarded import NEVER, Gate, judge, own_index
 from graphopt.policy.inference import NumpyPolicy
 
 SWITCHES: Final = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, NEVER)
+OWN_SWITCHES: Final = (-0.5, -0.3, -0.2, -0.1, -0.05, -0.02, 0.0, 0.05)
+"""The same for the network's own proposals, which it makes only where it expects them to be better."""
+
 CLOSED: Final = Gate(NEVER)
 """The heuristic alone."""
 
@@ -38,15 +41,17 @@ class Trial:
         name: of the graph.
         low: float64 [K]; low quantiles of the predicted log speed-ups over the first.
         log_speedup: float64 [K]; log speed-ups over XLA's default, measured.
+        own: index of the network's own proposal; 0 if that is the heuristic's.
     """
 
     name: str
     low: NDArray[np.float64]
     log_speedup: NDArray[np.float64]
+    own: int = 0
 
     def outcome(self, gate: Gate) -> float:
         """Log speed-up with a gate."""
-        return float(self.log_speedup[gate.choose(self.low.tolist())])
+        return float(self.log_speedup[gate.choose(self.low.tolist(), self.own)])
 
 
 def try_candidates(
@@ -64,7 +69,7 @@ def try_candidates(
         except GraphOptError:
             continue
         if not np.isnan(seconds).all():  # else the module, not a candidate, cannot be measured
-            trials.append(Trial(problem.name, low, np.asarray(gains)))
+            trials.append(Trial(problem.name, low, np.asarray(gains), own_index(found)))
     return tuple(trials)
 
 
@@ -77,6 +82,7 @@ def worth(trials: Sequence[Trial], gate: Gate) -> float:
 def choose_gate(trials: Sequence[Trial]) -> Gate:
     """The gate with the most worth; closed unless opening it clearly brings something."""
     gates = [Gate(switch) for switch in SWITCHES[::-1]]
+    gates += [Gate(switch, own=True) for switch in OWN_SWITCHES[::-1]]
     best = max(gates, key=lambda gate: worth(trials, gate))  # of equal ones the most closed
     return best if worth(trials, best) > worth(trials, CLOSED) + CONVINCING else CLOSED
 

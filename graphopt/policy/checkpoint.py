@@ -228,7 +228,7 @@ def _gate(entry: _Entries) -> Gate | None:
     if "gate" not in entry.data:
         return None
     number = (int, float)
-    return Gate(float(entry.get("gate.switch", number)))
+    return Gate(float(entry.get("gate.switch", number)), entry.get("gate.own", bool))
 
 
 def _model(entry: _Entries) -> ModelConfig:

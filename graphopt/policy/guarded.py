@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -42,17 +42,21 @@ class Gate:
 
     Attributes:
         switch: log speed-up over the heuristic that the low quantile of another candidate must exceed.
+        own: only what the network itself proposes may replace it; else any candidate.
     """
 
     switch: float
+    own: bool = False
 
-    def choose(self, low: Sequence[float]) -> int:
+    def choose(self, low: Sequence[float], own: int = 0) -> int:
         """Index of the chosen candidate; 0, the heuristic's, unless another promises clearly more.
 
         Args:
             low: low quantile of each candidate's log speed-up over the first.
+            own: index of the network's own proposal; 0 if that is the heuristic's.
         """
-        others = [i for i in range(1, len(low)) if math.isfinite(low[i])]
+        allowed = [own] if self.own else range(1, len(low))
+        others = [i for i in allowed if i and math.isfinite(low[i])]
         best = max(others, key=lambda i: low[i], default=0)
         return best if best and low[best] > self.switch else 0
 
@@ -66,12 +70,14 @@ class Judged:
         decisions: the decisions.
         gain: expected log speed-up over XLA's default.
         low_gain: low quantile of the log speed-up over the heuristic.
+        own: it is what the network itself proposes.
     """
 
     name: str
     decisions: Decisions
     gain: float
     low_gain: float
+    own: bool = False
 
     @property
     def speedup(self) -> float:
@@ -114,10 +120,17 @@ def judge(
             gain, low = network.gain(encoded, several).tolist()
             out.append(Judged("several changes", several, above_default + gain, low))
         own = proposal(graph, encoded, network.decode(encoded, most_likely))
-    known = any(own.decisions.same_as(j.decisions) for j in out)
+    out = [replace(j, own=own.decisions.same_as(j.decisions)) for j in out]
+    known = any(j.own for j in out)
     if own.changes and not known and _compiles_fast(graph, model, own.decisions, start):
-        out.append(Judged("network", own.decisions, above_default + own.gain, own.low_gain))
+        gain = above_default + own.gain
+        out.append(Judged("network", own.decisions, gain, own.low_gain, own=True))
     return out
+
+
+def own_index(judged: Sequence[Judged]) -> int:
+    """Index of the network's own proposal; 0 if there is none, or it is what the policy starts from."""
+    return next((index for index, found in enumerate(judged) if found.own), 0)
 
 
 def together(start: Decisions, judged: Sequence[Judged]) -> Decisions | None:
@@ -181,5 +194,5 @@ class GuardedPolicy:
             encoded = self.learned.network.encode(extract(graph, self.machine, start))
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
         found = judge(self.learned.network, graph, encoded, model, start_only=never)
-        chosen = found[self.gate.choose([j.low_gain for j in found])]
+        chosen = found[self.gate.choose([j.low_gain for j in found], own_index(found))]
         return None if chosen.decisions.same_as(graph.default) else chosen

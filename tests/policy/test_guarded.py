@@ -50,6 +50,29 @@ def test_the_gate_leaves_the_heuristic_only_for_a_clear_gain(low, gate, chosen):
     assert gate.choose(low) == chosen
 
 
+@pytest.mark.parametrize(
+    ("low", "own", "gate", "chosen"),
+    [
+        ([0.0, 0.3, -0.05], 2, Gate(-0.1, own=True), 2),
+        ([0.0, 0.3, -0.2], 2, Gate(-0.1, own=True), 0),
+        ([0.0, 0.3, float("nan")], 2, Gate(-0.1, own=True), 0),
+        ([0.0, 0.3], 0, Gate(-0.1, own=True), 0),
+        ([0.0, 0.3, 0.2], 2, Gate(0.1), 1),
+    ],
+)
+def test_a_gate_for_the_networks_own_proposals(low, own, gate, chosen):
+    assert gate.choose(low, own) == chosen
+
+
+def test_a_gate_that_trusts_the_network_opens_where_its_proposals_are_good():
+    low = np.array([0.0, 0.4, -0.15])
+    trials = [Trial("a", low, np.array([0.0, -0.8, 0.3]), own=2)]
+    assert choose_gate(trials).own
+    assert gate_metrics(trials, choose_gate(trials))["validation/guarded"] == pytest.approx(
+        np.exp(0.3)
+    )
+
+
 def test_a_closed_gate_is_the_heuristic(graph):
     policy = GuardedPolicy(LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE), CLOSED)
     assert policy(graph).same_as(heuristic(graph))
@@ -113,9 +136,9 @@ def test_a_gate_opens_only_where_it_brings_something():
 
 
 def test_the_gate_is_part_of_the_checkpoint(tmp_path):
-    save(tmp_path / "p", PolicySpec(SMALL, 0.1, gate=Gate(0.2)), parameters(SMALL))
+    save(tmp_path / "p", PolicySpec(SMALL, 0.1, gate=Gate(0.2, own=True)), parameters(SMALL))
     checkpoint = load(tmp_path / "p")
-    assert checkpoint.spec.gate == Gate(0.2)
+    assert checkpoint.spec.gate == Gate(0.2, own=True)
     assert isinstance(checkpoint.decider(), GuardedPolicy)
     named = base.resolve(tmp_path / "p")
     assert named.choose is not None
