@@ -91,6 +91,7 @@ def judge(
     encoded: Encoded,
     model: CostModel | None = None,
     start_only: bool = False,
+    own_only: bool = False,
 ) -> list[Judged]:
     """All candidates with what the network expects of them, what the policy starts from first.
 
@@ -100,6 +101,7 @@ def judge(
         encoded: the graph by the network.
         model: the graph's costs, if they are known already.
         start_only: judge no other candidate.
+        own_only: judge no other than the network's own and XLA's.
     """
     start = encoded.features.start
     made = [(HEURISTIC, start), (DEFAULT, graph.default)]
@@ -110,7 +112,8 @@ def judge(
         if start_only:
             return [Judged(*made[0], above_default, 0.0)]
         model = CostModel(graph) if model is None else model
-        made += [(n, d) for n, d in candidates(graph, start, model) if not d.same_as(start)]
+        others = [] if own_only else candidates(graph, start, model)
+        made += [(n, d) for n, d in others if not d.same_as(start)]
         out = []
         for name, decisions in made:
             gain, low = network.gain(encoded, decisions).tolist()
@@ -193,6 +196,7 @@ class GuardedPolicy:
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine, start))
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
-        found = judge(self.learned.network, graph, encoded, model, start_only=never)
+        network, own = self.learned.network, self.gate.own
+        found = judge(network, graph, encoded, model, start_only=never, own_only=own)
         chosen = found[self.gate.choose([j.low_gain for j in found], own_index(found))]
         return None if chosen.decisions.same_as(graph.default) else chosen
