@@ -33,7 +33,7 @@ def small(console):
 def test_two_programs_are_measured_and_equal(console, tmp_path):
     out = tmp_path / "rows.json"
     names = ("knapsack", "fibonacci")
-    rows = run_demo(graphs=names, spec="fuzz", budget_s=BUDGET_S, out=out, console=console)
+    rows = run_demo("heuristic", names, spec="fuzz", budget_s=BUDGET_S, out=out, console=console)
 
     assert sorted(row.name for row in rows) == sorted(names)
     by_name = {row.name: row for row in rows}
@@ -51,7 +51,7 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
     assert json.loads(out.read_text()) == json.loads(json.dumps([asdict(row) for row in rows]))
 
     text = console.file.getvalue()
-    assert "policy 'shipped'" in text
+    assert "policy 'heuristic'" in text
     for row in rows:
         (line,) = (line for line in text.splitlines() if line.strip("│ ").startswith(row.name))
         assert "equal" in line

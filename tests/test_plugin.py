@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import jax
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("clean_plugin")
 
 
 def test_a_loop_is_rewritten_and_computes_the_same():
-    graphopt.install()
+    graphopt.install("heuristic")
     run = named("cart")
     assert agrees(run(STATE))
     report = graphopt.report()
@@ -41,6 +42,19 @@ def test_a_loop_is_rewritten_and_computes_the_same():
     assert record.regions >= 1
 
 
+def test_the_shipped_policy_says_who_decided_and_what_it_expects():
+    graphopt.install()
+    assert agrees(named("cart")(STATE))
+    report = graphopt.report()
+    assert report.policy == "checkpoint cpu"
+    record = only_record()
+    assert record.outcome is REWRITTEN
+    assert record.reason in ("heuristic", "network")
+    assert re.search(
+        r"jit_cart: rewritten \(.*expected \d+\.\d+x by (heuristic|network)", str(report)
+    )
+
+
 def test_the_code_that_runs_is_the_rewritten_one():
     plain = named("cart").lower(STATE).compile()
     graphopt.install()
@@ -51,7 +65,7 @@ def test_the_code_that_runs_is_the_rewritten_one():
 
 
 def test_the_report_reads_well():
-    graphopt.install()
+    graphopt.install("heuristic")
     named("cart")(STATE)
     named("tiny", lambda x: x + 1)(STATE)
     text = str(graphopt.report())
@@ -101,7 +115,7 @@ def test_modules_without_gain_are_kept():
     def chain(x):
         return jnp.sin(x) * x + jnp.cos(x) * (x - 1) + jnp.exp(-x)
 
-    graphopt.install()
+    graphopt.install("heuristic")
     result = named("chain", chain)(STATE[:16])
     assert compare_outputs(jax.device_get(chain(STATE[:16])), result).equal
     (record,) = (r for r in graphopt.report().records if r.name == "jit_chain")
@@ -224,7 +238,7 @@ def test_programs_for_several_devices_are_left_alone():
 
         first, second = jax.devices()
         plain = jax.device_get(named("plain")(STATE))
-        graphopt.install()
+        graphopt.install("heuristic")
         mesh = Mesh(np.array([first, second]), ("half",))
         halves = jax.device_put(STATE, NamedSharding(mesh, PartitionSpec("half")))
         sharded = named("sharded")(halves)

@@ -34,7 +34,7 @@ def test_the_python_lines_run_and_report(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "1.523" in done.stdout
-    assert re.search(r"graphopt \(policy \w+\): [1-9]\d* modules seen", done.stdout)
+    assert re.search(r"graphopt \(policy [\w ]+\): [1-9]\d* modules seen", done.stdout)
 
 
 def test_the_tuning_lines_run_and_report(tmp_path: Path) -> None:

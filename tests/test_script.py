@@ -71,7 +71,7 @@ def test_a_script_runs_as_main_and_the_report_goes_to_stderr(script, tmp_path):
     before, _, report = done.stderr.partition("to stderr\n")
     assert "graphopt" not in before
     assert "jit_cart: rewritten" in report
-    assert "policy heuristic" in report
+    assert "policy checkpoint cpu" in report
 
 
 def test_a_module_runs_as_main(script, tmp_path):
@@ -147,7 +147,7 @@ def test_the_exit_status_is_passed_on(script, capsys, code, status, message):
     assert main(["run", str(path)]) == status
     errors = capsys.readouterr().err
     assert errors.startswith(message)
-    assert "graphopt (policy heuristic): 0 modules seen" in errors
+    assert "graphopt (policy checkpoint cpu): 0 modules seen" in errors
 
 
 def test_errors_of_the_script_are_its_own(script, capsys):
