@@ -102,11 +102,10 @@ Written by `graphopt ship`. `graphopt.install()` loads it; `graphopt.install("he
 
 ## How it decides
 
-Candidates are the hand-written heuristic's decisions, a few other hand-written ones and the network's own.
+{_candidates(checkpoint)}
 The network predicts what each gains over the heuristic, which stands unless that is more than the gate's
 margin (negative: its own proposals are trusted unless the prediction is bad), chosen on measured
-times of the validation programs. Held-out programs were used
-for neither.
+times of the validation programs. Held-out programs were used for neither.
 
 ## Validation
 
@@ -124,6 +123,16 @@ Measured whole-module times; [metrics](../docs/metrics.md) explains the columns.
 Predicted gains of single programs are rough. A graph unlike the training families is judged by
 extrapolation; then the gate mostly leaves it to the heuristic. Gains were learned on one machine.
 """
+
+
+def _candidates(checkpoint: Checkpoint) -> str:
+    gate = checkpoint.spec.gate
+    if gate is not None and gate.own:
+        return "Candidates are the hand-written heuristic's decisions and the network's own changes of them."
+    return (
+        "Candidates are the hand-written heuristic's decisions, a few other hand-written ones, single\n"
+        "changes of the heuristic's and the network's own."
+    )
 
 
 def _gate(checkpoint: Checkpoint) -> str:

@@ -13,15 +13,17 @@ from graphopt.hlo.decisions import FIELDS
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import BYTES_PER_NS, THUNK_NS, CostModel
-from graphopt.policy.native import MAX_NATIVE_CODE, make_native
+from graphopt.policy.memory import NEVER_WRITTEN
+from graphopt.policy.native import MAX_NATIVE_CODE, inside_native, make_native
 
 MAX_CHANGES: Final = 16
 MAX_PER_KIND: Final = 5
+"""Most changes in all, and of loops, kernels, values and replacements each: every one is judged, and measured
+when the store is filled.
+"""
 
 MIN_SHARE: Final = 0.02
 """Part of the program's estimated time that a change must be about."""
-
-_VIEWS: Final = frozenset({"bitcast", "broadcast", "reshape", "iota"})
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def single_changes(graph: Graph, start: Decisions, model: CostModel) -> list[Cha
         start: the decisions that are changed; inside the masks.
         model: the graph's costs.
     """
-    inside = _inside_native(graph, model, start)
+    inside = inside_native(graph, model, start)
     least = MIN_SHARE * model.computations[-1].default_ns(model.cores)
     kept: list[Change] = []
     for kind in (_loops, _kernels, _values, _replacements):
@@ -119,7 +121,7 @@ def _values(graph: Graph, start: Decisions, model: CostModel, inside: set[int]) 
     """Values with several users written to memory, and written ones computed inside their users."""
     allowed = graph.masks.fuse
     for node, users in enumerate(graph.user_lists):
-        if graph.ops[node].name in _VIEWS or not users:
+        if graph.ops[node].name in NEVER_WRITTEN or not users:
             continue
         times = float(graph.executions[node])
         if start.fuse[node]:
@@ -157,18 +159,6 @@ def _replaced_within(graph: Graph, model: CostModel, start: Decisions, loop: int
             if node in model.callees:
                 found += _replaced_within(graph, model, start, node)
     return found
-
-
-def _inside_native(graph: Graph, model: CostModel, start: Decisions) -> set[int]:
-    """Computations inside native loops."""
-    native = unit_index(graph.units, UnitKind.NATIVE)
-    inside: set[int] = set()
-    for index in range(len(graph.computations) - 1, -1, -1):
-        computation = graph.computations[index]
-        for node in range(computation.first, computation.end):
-            if node in model.callees and (index in inside or start.unit[node] == native):
-                inside.update(model.callees[node])
-    return inside
 
 
 def _difference(before: Decisions, after: Decisions) -> tuple[tuple[str, int, int], ...]:

@@ -19,7 +19,8 @@ from graphopt.hlo.clusters import window_size
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
-from graphopt.policy import products, recompute
+from graphopt.policy import recompute
+from graphopt.policy.products import ProductCosts, product_costs
 from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, reduced_ns
 from graphopt.policy.walls import is_wall, wall_costs
 
@@ -106,6 +107,7 @@ class CostModel:
         self.cores = max(unit.threads for unit in graph.units)
         self.loop_extra = library_reductions(graph)
         self.work = node_work(graph, self.loop_extra)
+        self._products: dict[int, ProductCosts] = {}
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
         for index, computation in enumerate(graph.computations):
@@ -122,7 +124,7 @@ class CostModel:
             op = graph.ops[node]
             if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
                 continue
-            total.code += SCALAR_CODE if graph.elements[node] <= 1 else ARRAY_CODE
+            total.code += code_length(graph, node)
             if node in self.callees:
                 total.add(self.control(node), 1.0)
                 continue
@@ -134,9 +136,9 @@ class CostModel:
                 total.code += WALL_CODE
                 continue
             if op.name == "dot":
-                total.code += DOT_CODE - ARRAY_CODE
-                total.library_ns += products.library_ns(graph, node)
-                total.native_dot_ns += products.native_ns(graph, node)
+                product = self.product(node)
+                total.library_ns += product.library_ns
+                total.native_dot_ns += product.native_ns
             total.work_ns += self.work[node]
             total.reduced_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
@@ -168,6 +170,17 @@ class CostModel:
         work = [ns + self.loop_extra.get(node, 0.0) for node, ns in enumerate(self.work)]
         return [ns * count for ns, count in zip(work, times, strict=True)]
 
+    def product(self, node: int) -> ProductCosts:
+        """Costs of a matrix product, worked out once."""
+        if node not in self._products:
+            self._products[node] = product_costs(self.graph, node)
+        return self._products[node]
+
+    @cached_property
+    def own_code(self) -> float:
+        """Length of the program's code as XLA compiles it, products left to the library."""
+        return float(np.where(self.graph.elements <= 1, SCALAR_CODE, ARRAY_CODE).sum())
+
     def evaluated_ns(self, node: int) -> float:
         """Nanoseconds of all evaluations of a node in loop kernels, fused as XLA does."""
         return self._evaluated[node]
@@ -187,7 +200,7 @@ class CostModel:
         for node in self.members(fuse, root):
             total += evaluated[node]
             if plain_products and self.graph.ops[node].name == "dot":
-                total += products.plain_ns(self.graph, node)
+                total += self.product(node).plain_ns
         return total
 
     def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
@@ -213,6 +226,13 @@ class CostModel:
         if graph.ops[node].name == "while":
             total.dispatch_ns += LOOP_NS * trips(graph, inside[0])
         return total
+
+
+def code_length(graph: Graph, node: int) -> float:
+    """Length of a node's native code, see `LoopCosts.code`."""
+    if graph.ops[node].name == "dot":
+        return DOT_CODE
+    return SCALAR_CODE if graph.elements[node] <= 1 else ARRAY_CODE
 
 
 def trips(graph: Graph, computation: int) -> float:

@@ -104,30 +104,30 @@ def judge(
         own_only: judge no other than the network's own and XLA's.
     """
     start = encoded.features.start
-    made = [(HEURISTIC, start), (DEFAULT, graph.default)]
-    if start.same_as(graph.default):
-        made = [(DEFAULT, start)]
     with np.errstate(all="ignore"):  # a broken checkpoint must not warn in a user's program
-        above_default = -float(network.gain(encoded, graph.default)[0])
+        gain, low = network.gain(encoded, graph.default).tolist()
+        above_default = -gain
+        default = Judged(DEFAULT, graph.default, 0.0, low)
+        out = [default]
+        if not start.same_as(graph.default):
+            out.insert(0, Judged(HEURISTIC, start, above_default, 0.0))
         if start_only:
-            return [Judged(*made[0], above_default, 0.0)]
+            return out[:1]
         model = CostModel(graph) if model is None else model
-        others = [] if own_only else candidates(graph, start, model)
-        made += [(n, d) for n, d in others if not d.same_as(start)]
-        out = []
-        for name, decisions in made:
-            gain, low = network.gain(encoded, decisions).tolist()
-            out.append(Judged(name, decisions, above_default + gain, low))
+        for name, decisions in [] if own_only else candidates(graph, start, model):
+            if not decisions.same_as(start):
+                gain, low = network.gain(encoded, decisions).tolist()
+                out.append(Judged(name, decisions, above_default + gain, low))
         several = together(start, out)
         if several is not None and _compiles_fast(graph, model, several, start):
             gain, low = network.gain(encoded, several).tolist()
             out.append(Judged("several changes", several, above_default + gain, low))
         own = proposal(graph, encoded, network.decode(encoded, most_likely))
-    out = [replace(j, own=own.decisions.same_as(j.decisions)) for j in out]
-    known = any(j.own for j in out)
-    if own.changes and not known and _compiles_fast(graph, model, own.decisions, start):
-        gain = above_default + own.gain
-        out.append(Judged("network", own.decisions, gain, own.low_gain, own=True))
+    if own.changes and _compiles_fast(graph, model, own.decisions, start):
+        out = [replace(j, own=own.decisions.same_as(j.decisions)) for j in out]
+        if not any(j.own for j in out):
+            gain = above_default + own.gain
+            out.append(Judged("network", own.decisions, gain, own.low_gain, own=True))
     return out
 
 

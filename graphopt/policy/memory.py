@@ -25,8 +25,11 @@ MIN_KEPT_SHARE: Final = 0.03
 ACROSS_NS: Final = 1.0
 """Reading one element from memory in an order that is not that of memory."""
 
-_NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
+NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
 """Larger or cheaper than what they read: their operand is written instead."""
+
+MAX_READERS: Final = 32
+"""Kernels that read a value are counted up to this number."""
 
 PART_BYTES: Final = 256 << 10
 PART_NS: Final = 33_000.0
@@ -49,13 +52,14 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
     least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns)
     reads_alike = _reads_alike(graph, fuse)
     counted = Evaluations(graph, model.shares)
+    readers: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in range(len(graph) - 1, -1, -1):
-        if fuse[node] and may_write[node] and graph.ops[node].name not in _NEVER_WRITTEN:
+        readers[node] = _readers(graph.user_lists[node], fuse, readers)
+        if fuse[node] and may_write[node] and graph.ops[node].name not in NEVER_WRITTEN:
             total = counted.of(node)
-            readers = len(graph.user_lists[node])
             across = 0.0 if reads_alike[node] else counted.across(node)
             extra = (total - elements[node]) * unit_ns[node]
-            memory = RECOMPUTE_MARGIN * _memory_ns(nbytes[node], readers, across)
+            memory = RECOMPUTE_MARGIN * _memory_ns(nbytes[node], len(readers[node]), across)
             if extra > memory + least / max(1.0, float(graph.executions[node])):
                 fuse[node] = False
                 _set_parts(graph, decisions, node, unit_ns[node])
@@ -63,8 +67,22 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
     decisions.fuse[:] = fuse
 
 
+def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) -> frozenset[int]:
+    """Roots of the kernels that would read a value from memory; `MAX_READERS` of them if there are more."""
+    found: set[int] = set()
+    for user in users:
+        found.update(readers[user] if fuse[user] else (user,))
+        if len(found) >= MAX_READERS:
+            break
+    return frozenset(sorted(found)[:MAX_READERS])
+
+
 def _memory_ns(nbytes: int, readers: int, across: float) -> float:
-    """Nanoseconds of a value's trip through memory, `across` of its elements read in another order."""
+    """Nanoseconds of a value's trip through memory to `readers` kernels, `across` of its elements read in
+    another order.
+
+    A kernel that reads a value at several places (the neighbours of a stencil) fetches it once.
+    """
     rate = costs.BYTES_PER_NS if nbytes > 1 << 19 else costs.CACHED_BYTES_PER_NS
     return costs.THUNK_NS + nbytes * (1 + readers) / rate + across * ACROSS_NS
 
@@ -83,7 +101,7 @@ def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[fl
     out: list[float] = []
     for node, op in enumerate(graph.ops):
         shares = model.shares[node]
-        free = op.name in _NEVER_WRITTEN  # in a loop these are addresses, or computed once per row
+        free = op.name in NEVER_WRITTEN  # in a loop these are addresses, or computed once per row
         ns = 0.0 if free else element_ns(graph, node, FUSED_OPERATIONS_PER_NS)
         if op.name == "reduce":
             ns = reduced_ns(graph, node) * shares[0]

@@ -13,8 +13,9 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy import costs, products, walls
+from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel, LoopCosts
 
 MARGIN: Final = 0.7
@@ -91,16 +92,10 @@ def _pays(graph: Graph, model: CostModel, loop: int, cost: LoopCosts) -> bool:
     margin = MARGIN if default <= LONG_NS * iterations else LONG_MARGIN
     work = cost.work_ns + cost.reduced_ns
     native = cost.native_dot_ns + margin * work + costs.LOOP_NS
-    if cost.code > own_code(graph):
+    if cost.code > model.own_code:
         program = model.computations[-1].default_ns(model.cores)
         return (default - native) * float(graph.executions[loop]) > COSTLY_GAIN * program
     return default > native
-
-
-def own_code(graph: Graph) -> float:
-    """Length of the code of a program as XLA compiles it, in the units of `LoopCosts.code`."""
-    short = graph.elements <= 1
-    return float(np.where(short, costs.SCALAR_CODE, costs.ARRAY_CODE).sum())
 
 
 def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int) -> None:
@@ -110,9 +105,15 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
         nodes = range(computation.first, computation.end)
         walls.open_walls(graph, decisions, nodes)
         for node in nodes:
-            products.write_in_blocks(graph, decisions, node)
+            _write_in_blocks(graph, model, decisions, node)
             if node in model.callees and not walls.unroll(graph, decisions, node):
                 _open_walls(graph, model, decisions, node)
+
+
+def _write_in_blocks(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> None:
+    """Has a product in native code written in blocks if that is faster; leaves other nodes alone."""
+    if graph.ops[node].name == "dot" and not decisions.restructure[node]:
+        decisions.restructure[node] = CODE["dot-blocks"] if model.product(node).in_blocks else 0
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
@@ -183,7 +184,7 @@ def _gather_tiny(
     for node in tiny:
         if walls.is_wall(graph, node):
             decisions.restructure[node] = walls.opening_code(graph, node)
-        products.write_in_blocks(graph, decisions, node)
+        _write_in_blocks(graph, model, decisions, node)
 
 
 def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns: float) -> None:
@@ -194,31 +195,31 @@ def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns:
             decisions.unit[node] = unit
 
 
+def inside_native(graph: Graph, model: CostModel, decisions: Decisions) -> set[int]:
+    """Computations inside native loops."""
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    inside: set[int] = set()
+    for index in range(len(graph.computations) - 1, -1, -1):
+        for node in range(graph.computations[index].first, graph.computations[index].end):
+            if node in model.callees and (index in inside or decisions.unit[node] == unit):
+                inside.update(model.callees[node])
+    return inside
+
+
 def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:
     """Length of all native code (see `LoopCosts.code`), by which its compile time grows."""
     unit = unit_index(graph.units, UnitKind.NATIVE)
-    inside: set[int] = set()
+    inside = inside_native(graph, model, decisions)
     total = 0.0
-    for index in range(len(graph.computations) - 1, -1, -1):
-        nodes = range(graph.computations[index].first, graph.computations[index].end)
-        if index in inside:
-            _include(model, nodes, inside)
+    for node in np.flatnonzero(~decisions.fuse & (decisions.unit == unit)).tolist():
+        if int(graph.computation[node]) in inside:
             continue
-        for node in nodes:
-            if decisions.fuse[node] or decisions.unit[node] != unit:
-                continue
-            if node in model.callees:
-                total += model.control(node).code
-                inside.update(model.callees[node])
-            else:
-                total += sum(_code(graph, member) for member in model.members(decisions.fuse, node))
+        if node in model.callees:
+            total += model.control(node).code
+        else:
+            members = model.members(decisions.fuse, node)
+            total += sum(costs.code_length(graph, member) for member in members)
     return total
-
-
-def _code(graph: Graph, node: int) -> float:
-    if graph.ops[node].name == "dot":
-        return costs.DOT_CODE
-    return costs.SCALAR_CODE if graph.elements[node] <= 1 else costs.ARRAY_CODE
 
 
 def _is_root(graph: Graph, decisions: Decisions, node: int) -> bool:
@@ -245,7 +246,8 @@ def _is_tiny(graph: Graph, model: CostModel, decisions: Decisions, node: int) ->
         call, replacement = walls.wall_costs(graph, node)
         return replacement < call + costs.THUNK_NS
     if graph.ops[node].name == "dot":
-        return products.native_ns(graph, node) < products.library_ns(graph, node)
+        product = model.product(node)
+        return product.native_ns < product.library_ns
     if graph.units[decisions.unit[node]].threads > 1:
         return False
     return model.cluster_ns(decisions.fuse, node) < TINY_KERNEL_NS

@@ -5,9 +5,10 @@ Measured by ``python -m benchmarks.rates --products``.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.product_blocks import SHORT, Product, product_of
 from graphopt.hlo.schema import DType, HloInstructionProto
@@ -58,63 +59,61 @@ def dot_flops(graph: Graph, node: int) -> float:
     return flops
 
 
-def library_ns(graph: Graph, node: int) -> float:
-    """Nanoseconds of a dot by the matrix library."""
-    product = _product(graph, node)
-    turned = product is not None and (product.left_turned or product.right_turned)
-    work = dot_flops(graph, node) * _slower(graph, node) / DOT_FLOPS_PER_NS
-    return RUNTIME_CALL_NS + TURNED_CALL_NS * turned + work
+@dataclass(frozen=True)
+class ProductCosts:
+    """Nanoseconds of one matrix product.
+
+    Attributes:
+        library_ns: by the matrix library.
+        plain_ns: as plain loops in native code.
+        blocks_ns: in blocks in native code; None if that is not legal.
+    """
+
+    library_ns: float
+    plain_ns: float
+    blocks_ns: float | None
+
+    @property
+    def in_blocks(self) -> bool:
+        """True if blocks are legal and faster than plain loops."""
+        return self.blocks_ns is not None and self.blocks_ns < self.plain_ns
+
+    @property
+    def native_ns(self) -> float:
+        """In native code, in the faster of the two forms."""
+        return self.plain_ns if self.blocks_ns is None else min(self.blocks_ns, self.plain_ns)
 
 
-def plain_ns(graph: Graph, node: int) -> float:
-    """Nanoseconds of a dot as plain loops in native code."""
-    product = _product(graph, node)
-    rate = SLOW_FLOPS_PER_NS
-    if product is not None and product.is_fast:
-        rate = _fast_rate(product, NARROW_FLOPS_PER_NS)
-    elif product is not None and product.inner > LONG_SUM:
-        rate = LONG_FLOPS_PER_NS
-    return dot_flops(graph, node) * _slower(graph, node) / rate
-
-
-def blocks_ns(graph: Graph, node: int) -> float | None:
-    """Nanoseconds of a dot in blocks in native code; None if that is not legal."""
-    product = _product(graph, node)
-    if product is None or not graph.masks.restructure[node, CODE["dot-blocks"]]:
-        return None
-    parts = 0 if product.inner <= SHORT else product.inner // (product.block or 1)
-    added = product.batch * product.rows * product.columns * parts
-    ns = dot_flops(graph, node) / _fast_rate(product, NARROW_BLOCKS_FLOPS_PER_NS)
-    ns += product.moved_elements * MOVED_NS + added / OPERATIONS_PER_NS
-    return 3 * PART_NS + ns * _slower(graph, node)
-
-
-def native_ns(graph: Graph, node: int) -> float:
-    """Nanoseconds of a dot in native code, in the faster of the two forms."""
-    blocks, plain = blocks_ns(graph, node), plain_ns(graph, node)
-    return plain if blocks is None else min(blocks, plain)
-
-
-def write_in_blocks(graph: Graph, decisions: Decisions, node: int) -> None:
-    """Decides that a dot in native code is written in blocks, if that is faster; leaves other nodes alone."""
-    if graph.ops[node].name != "dot" or decisions.restructure[node]:
-        return
-    blocks = blocks_ns(graph, node)
-    if blocks is not None and blocks < plain_ns(graph, node):
-        decisions.restructure[node] = CODE["dot-blocks"]
-
-
-def _product(graph: Graph, node: int) -> Product | None:
+def product_costs(graph: Graph, node: int) -> ProductCosts:
+    """Costs of a dot."""
     instruction = HloInstructionProto.FromString(graph.source.attributes[node])
     left, right = (graph.dim_lists[operand] for operand in graph.operand_lists[node])
-    return product_of(instruction, left, right)
+    product = product_of(instruction, left, right)
+    slower = _SLOWER.get(int(graph.dtype[node]), 1.0)
+    work = dot_flops(graph, node) * slower
+    turned = product is not None and (product.left_turned or product.right_turned)
+    library = RUNTIME_CALL_NS + TURNED_CALL_NS * turned + work / DOT_FLOPS_PER_NS
+    if product is None:
+        return ProductCosts(library, work / SLOW_FLOPS_PER_NS, None)
+    legal = graph.masks.restructure[node, CODE["dot-blocks"]]
+    blocks = _blocks_ns(product, work, slower) if legal else None
+    return ProductCosts(library, work / _plain_rate(product), blocks)
+
+
+def _plain_rate(product: Product) -> float:
+    if product.is_fast:
+        return _fast_rate(product, NARROW_FLOPS_PER_NS)
+    return LONG_FLOPS_PER_NS if product.inner > LONG_SUM else SLOW_FLOPS_PER_NS
+
+
+def _blocks_ns(product: Product, work: float, slower: float) -> float:
+    parts = 0 if product.inner <= SHORT else product.inner // (product.block or 1)
+    added = product.batch * product.rows * product.columns * parts
+    moved = product.moved_elements * MOVED_NS + added / OPERATIONS_PER_NS
+    return 3 * PART_NS + work / _fast_rate(product, NARROW_BLOCKS_FLOPS_PER_NS) + moved * slower
 
 
 def _fast_rate(product: Product, narrow: float) -> float:
     if product.rows == 1 or product.columns == 1:
         return VECTOR_FLOPS_PER_NS
     return FAST_FLOPS_PER_NS if product.columns >= NARROW else narrow
-
-
-def _slower(graph: Graph, node: int) -> float:
-    return _SLOWER.get(int(graph.dtype[node]), 1.0)

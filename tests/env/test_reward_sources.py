@@ -113,16 +113,16 @@ def test_a_program_of_another_graph_is_refused():
 
 def test_agents_play_through_the_environment():
     (item,) = graphs_of("heat_stencil")
-    row = play(item, source="analytic", evaluations=150, seed=1)
+    row = play(item, source="analytic", evaluations=40, seed=1)
     assert set(row.played) == set(AGENTS)
     for name, played in row.played.items():
         assert played.reward >= 0.0 or name == "heuristic"
-        assert 0 <= played.found_at <= played.evaluations <= 150
+        assert 0 <= played.found_at <= played.evaluations <= 40
         env = FusionPlacementEnv(graphs=[item], reward="analytic")
         env.reset()
         assert env.step(played.best)[1] == pytest.approx(played.reward)
     assert row.played["annealing"].reward > 0.0
-    assert play(item, source="analytic", evaluations=150, seed=1) == row
+    assert play(item, source="analytic", evaluations=40, seed=1) == row
 
 
 def test_what_agents_reach_is_measured():

@@ -13,8 +13,8 @@ from graphopt.hlo.restructure import CODE
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy import products
 from graphopt.policy.heuristic import heuristic
+from graphopt.policy.products import dot_flops, product_costs
 
 NO_TERMS = """\
 HloModule empty, entry_computation_layout={(f32[8,0]{1,0}, f32[0,8]{1,0})->f32[8,8]{1,0}}
@@ -45,8 +45,9 @@ def product(*shapes: tuple[int, int], turned: bool = False) -> tuple[Graph, int]
 def test_products_without_terms_cost_nothing():
     graph = build_graph(hlo_from_text(NO_TERMS), MACHINE)
     node = dot_of(graph)
-    assert products.plain_ns(graph, node) == 0.0
-    assert products.blocks_ns(graph, node) is None
+    costs = product_costs(graph, node)
+    assert costs.plain_ns == 0.0
+    assert costs.blocks_ns is None and not costs.in_blocks
 
 
 @pytest.mark.parametrize(
@@ -59,16 +60,18 @@ def test_products_without_terms_cost_nothing():
 def test_vectors_and_short_sums_are_fast_as_plain_loops(fast, slow):
     def ns_per_flop(shapes):
         graph, node = product(*shapes)
-        return products.plain_ns(graph, node) / products.dot_flops(graph, node)
+        return product_costs(graph, node).plain_ns / dot_flops(graph, node)
 
     assert ns_per_flop(fast) < 0.2 * ns_per_flop(slow)
 
 
-def test_blocks_pay_for_long_sums_and_not_for_what_must_be_moved_for_one_row_or_two():
-    graph, node = product((8, 64), (64, 64))
-    assert products.native_ns(graph, node) < 0.3 * products.plain_ns(graph, node)
-    graph, node = product((2, 16), (64, 16), turned=True)
-    assert products.native_ns(graph, node) < products.plain_ns(graph, node)
+def test_blocks_pay_for_long_sums_and_turned_operands_and_not_for_tiny_ones():
+    long = product_costs(*product((8, 64), (64, 64)))
+    assert long.in_blocks and long.native_ns < 0.3 * long.plain_ns
+    assert product_costs(*product((2, 16), (64, 16), turned=True)).in_blocks
+    tiny = product_costs(*product((3, 4), (3, 4), turned=True))
+    assert tiny.blocks_ns is not None and not tiny.in_blocks
+    assert tiny.native_ns == tiny.plain_ns
 
 
 def test_a_recurrent_cell_becomes_native_with_its_products_in_blocks():

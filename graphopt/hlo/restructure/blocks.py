@@ -200,6 +200,13 @@ class Block:
             shape.layout.minor_to_major[:] = [0, 1]
         return self.add("bitcast", shape, (x,))
 
+    def transpose(self, x: Value, order: Sequence[int]) -> Value:
+        """`x` with its dimensions in another order; result dimension i is ``order[i]`` of `x`."""
+        if list(order) == sorted(order):
+            return x
+        shape = array_shape(x.dtype, [x.dims[d] for d in order])
+        return self.add("transpose", shape, (x,), dimensions=list(order))
+
     def broadcast(self, x: Value, dims: Sequence[int], dimensions: Sequence[int] = ()) -> Value:
         """`x` repeated to `dims`; its dimension i becomes ``dimensions[i]``."""
         if tuple(dims) == x.dims:

@@ -149,15 +149,10 @@ def _arranged(block: Block, x: Value, product: Product, *, turned: bool, to_turn
         return block.bitcast(x, [batch * count, length, free])
     parts = block.bitcast(x, [batch, free, count, length])
     if to_turned:
-        parts = _transposed(block, parts, (0, 2, 3, 1))
+        parts = block.transpose(parts, (0, 2, 3, 1))
     elif count > 1:
-        parts = _transposed(block, parts, (0, 2, 1, 3))
+        parts = block.transpose(parts, (0, 2, 1, 3))
     return block.bitcast(parts, [batch * count, *((length, free) if to_turned else (free, length))])
-
-
-def _transposed(block: Block, x: Value, order: Sequence[int]) -> Value:
-    shape = array_shape(x.dtype, [x.dims[d] for d in order])
-    return block.add("transpose", shape, (x,), dimensions=list(order))
 
 
 def _multiplied(block: Block, left: Value, right: Value, *, turned: bool) -> Value:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final
+from typing import Final
 
-from graphopt.hlo.restructure.blocks import Block, Value, array_shape
+from graphopt.hlo.restructure.blocks import Value
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType
 
@@ -56,8 +56,8 @@ def expand(site: Site) -> Value:
     )  # fmt: skip
     whole = [*batch, *rows, *inner, *columns]
     n, m, k = len(batch), len(rows), len(inner)
-    a = _arranged(block, block.convert(a, dtype), [*left[0], *left[1], *left[2]])
-    b = _arranged(block, block.convert(b, dtype), [*right[0], *right[2], *right[1]])
+    a = block.transpose(block.convert(a, dtype), [*left[0], *left[1], *left[2]])
+    b = block.transpose(block.convert(b, dtype), [*right[0], *right[2], *right[1]])
     after = range(n + m, n + m + k + len(columns))
     product = block.op(
         "multiply",
@@ -75,10 +75,3 @@ def _order(
     """(batch, free, contracted) dimensions of an operand."""
     free = [d for d in range(len(x.dims)) if d not in {*batch, *contracted}]
     return list(batch), free, list(contracted)
-
-
-def _arranged(block: Block, x: Value, order: Sequence[int]) -> Value:
-    if list(order) == sorted(order):
-        return x
-    shape: Any = array_shape(x.dtype, [x.dims[d] for d in order])
-    return block.add("transpose", shape, (x,), dimensions=list(order))

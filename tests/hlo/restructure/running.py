@@ -33,6 +33,19 @@ def native(graph: Graph, decisions: Decisions) -> Decisions:
     return out
 
 
+def loop_of_products(dtype: str, shrink: int) -> Callable[..., Any]:
+    """Four steps of ``a @ x``, made smaller by `shrink` each time; integers are divided."""
+
+    def fn(a: jax.Array, x: jax.Array) -> Any:
+        def step(x: jax.Array, _: None) -> Any:
+            product = a @ x
+            return product // shrink if dtype == "int32" else product * (1.0 / shrink), x.sum()
+
+        return jax.lax.scan(step, x, None, length=4)
+
+    return fn
+
+
 def run_text(text: str, args: Sequence[Any], results: Sequence[Any], name: str) -> list[Any]:
     """Runs a hand-written module after one restructure, in loops of its own and as native code.
 

@@ -16,7 +16,7 @@ from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.product_blocks import SHORT, Product
 from graphopt.measure import compare_outputs, compile_with
 
-from .running import run_program
+from .running import loop_of_products, run_program
 
 NAME = "dot-blocks"
 
@@ -54,15 +54,9 @@ def test_any_form_of_the_contraction(data):
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "complex64"])
 def test_types_in_a_loop(dtype):
-    def fn(a: jax.Array, x: jax.Array) -> Any:
-        def step(x: jax.Array, _: None) -> Any:
-            return (a @ x) // 9 if dtype == "int32" else (a @ x) * 0.1, x.sum()
-
-        return jax.lax.scan(step, x, None, length=4)
-
     rng = np.random.default_rng(0)
     a, x = (jnp.asarray(rng.uniform(-3, 3, d), dtype) for d in ((64, 64), (64, 5)))
-    wanted, results = run_program(fn, (a, x), NAME)
+    wanted, results = run_program(loop_of_products(dtype, 9), (a, x), NAME)
     for got in results:
         assert compare_outputs(wanted, got).equal
 

@@ -15,7 +15,7 @@ from graphopt.hlo import build_graph
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs, compile_with
 
-from .running import run_program
+from .running import loop_of_products, run_program
 
 NAME = "dot-reduce"
 
@@ -46,15 +46,9 @@ def test_any_dimension_numbers(data):
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "complex64"])
 def test_types_in_a_loop(dtype):
-    def fn(a: jax.Array, x: jax.Array) -> Any:
-        def step(x: jax.Array, _: None) -> Any:
-            return (a @ x) // 3 if dtype == "int32" else (a @ x) * 0.5, x.sum()
-
-        return jax.lax.scan(step, x, None, length=4)
-
     rng = np.random.default_rng(0)
     a, x = (jnp.asarray(rng.uniform(-3, 3, d), dtype) for d in ((5, 5), (5, 4)))
-    wanted, results = run_program(fn, (a, x), NAME)
+    wanted, results = run_program(loop_of_products(dtype, 3), (a, x), NAME)
     for got in results:
         assert compare_outputs(wanted, got).equal
 
