@@ -2,10 +2,12 @@
 
     python -m benchmarks.rates [--only sine]
     python -m benchmarks.rates --products
+    python -m benchmarks.rates --windows
 
 An elementwise operation is a program of one loop, kept on one core, at two sizes; the difference of their
 times over the difference of their elements takes the cost of the call away. A matrix product is run again
-and again in a loop: by the matrix library, as plain loops in native code, and there in blocks.
+and again in a loop: by the matrix library, as plain loops in native code, and there in blocks. Overlapping
+windows: by XLA's loop kernel and in native code, and as shifted arrays in both.
 """
 
 from __future__ import annotations
@@ -67,6 +69,19 @@ PRODUCTS = (
 """(rows, contracted, columns)."""
 
 TIMES = 400
+
+WINDOWS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], Any]] = {
+    "cumulative sums, rows of 16": ((-1, 16), (1, 16), [(0, 0), (15, 0)], lax.add),
+    "sums of 5 along rows of 64": ((-1, 64), (1, 5), [(0, 0), (2, 2)], lax.add),
+    "sums of 32 along columns of 256": ((256, -1), (32, 1), [(16, 15), (0, 0)], lax.add),
+    "sums of 3 x 3": ((-1, 128), (3, 3), [(1, 1), (1, 1)], lax.add),
+    "maxima of 3 x 3": ((-1, 128), (3, 3), [(1, 1), (1, 1)], lax.max),
+    "sums of 7 x 7": ((-1, 128), (7, 7), [(3, 3), (3, 3)], lax.add),
+    "sums of 3 x 3, 8 channels": (
+        (-1, 32, 32, 8), (1, 3, 3, 1), [(0, 0), (1, 1), (1, 1), (0, 0)], lax.add,
+    ),
+}  # fmt: skip
+"""Name -> shape (-1: what is left), window, padding, combiner."""
 
 
 def median_s(runner: Runner, decisions: Decisions) -> float:
@@ -148,17 +163,58 @@ def print_products(store: Store) -> None:
             print(f"| {form} | {', '.join(map(str, sizes))} | {' | '.join(row)} |", flush=True)
 
 
+def window_ns(name: str, store: Store) -> list[float]:
+    """Nanoseconds per element: loop kernel, native, and as shifted arrays both; from two sizes."""
+    shape, window, padding, combine = WINDOWS[name]
+
+    def fn(x: Any) -> Any:
+        x = (x * np.float32(1.5)).reshape(shape)
+        return lax.reduce_window(x, np.float32(0), combine, window, [1] * len(shape), padding)
+
+    rng, times = np.random.default_rng(0), []
+    for size in SIZES:
+        data, inputs = make_subject(fn, (rng.random(size).astype(np.float32),)).modules[0]
+        graph = build_graph(data)
+        code = CODE["window-doubling"]
+        shifted = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
+        ways = []
+        for restructure in (graph.default.restructure, shifted):
+            for kind in (UnitKind.LOOP, UnitKind.NATIVE):
+                unit = unit_index(graph.units, kind)
+                moved = ~graph.default.fuse & graph.masks.unit[:, unit]
+                units = np.where(moved, unit, graph.default.unit).astype(graph.default.unit.dtype)
+                ways.append(graph.default.with_changes(unit=units, restructure=restructure))
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            times.append([median_s(runner, way) for way in ways])
+    return [1e9 * (b - a) / (SIZES[1] - SIZES[0]) for a, b in zip(*times, strict=True)]
+
+
+def print_windows(store: Store) -> None:
+    """A Markdown table of overlapping windows."""
+    print(
+        "| window | loop kernel, ns per element | native | shifted, loop kernels | shifted, native |"
+    )
+    print("| --- | --- | --- | --- | --- |")
+    for name in WINDOWS:
+        row = [f"{ns:.2f}" for ns in window_ns(name, store)]
+        print(f"| {name} | {' | '.join(row)} |", flush=True)
+
+
 def main() -> None:
     """Prints a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__)
     parser.add_argument("--only", default="", help="operations whose name starts so")
     parser.add_argument("--products", action="store_true", help="matrix products instead")
+    parser.add_argument("--windows", action="store_true", help="overlapping windows instead")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store.sqlite")
         if options.products:
             print_products(store)
+        elif options.windows:
+            print_windows(store)
         else:
             print_operations(options.only, store)
 

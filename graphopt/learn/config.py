@@ -145,6 +145,9 @@ class TrainConfig:
     """Gradients are scaled down to this norm."""
     weight_decay: float = 0.0
     """Part of each matrix, times the learning rate, that a step takes away; against learning by heart."""
+    averaging: float = 0.0
+    """Weight of the old average when the weights that are validated and kept are averaged over steps; 0: the
+    weights after the last step."""
     seed: int = 0
     """Seed of the network's initial weights and of all sampling."""
     validate_every: int = 20

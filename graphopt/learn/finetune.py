@@ -109,4 +109,4 @@ def _learner(network: NumpyPolicy, config: TrainConfig) -> Learner:
     _, like = create(network.config, 0)
     parameters = unflatten(like, dict(network.parameters))
     optimizer = make_optimizer(config.max_grad_norm)
-    return Learner(network.config, parameters, optimizer.init(parameters))
+    return Learner(network.config, parameters, optimizer.init(parameters), parameters)

@@ -24,7 +24,7 @@ from graphopt.learn.update import Learner, new_learner
 from graphopt.policy.directory import write_directory
 
 STATE: Final = "state"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 @dataclass(eq=False)
@@ -122,16 +122,15 @@ _MAY_CHANGE: Final = frozenset({"validate_every", "save_every", "budget_s", "sto
 
 
 def _arrays(learner: Learner) -> dict[str, Any]:
-    """Parameters and optimizer state as numbered leaves: orbax needs no knowledge of optax's types."""
-    leaves = jax.tree.leaves((learner.parameters, learner.optimizer_state))
+    """All of the learner as numbered leaves: orbax needs no knowledge of optax's types."""
+    leaves = jax.tree.leaves((learner.parameters, learner.optimizer_state, learner.average))
     return {f"{index:04d}": leaf for index, leaf in enumerate(leaves)}
 
 
 def _learner(config: TrainConfig, arrays: Mapping[str, Any], like: Learner) -> Learner:
-    structure = jax.tree.structure((like.parameters, like.optimizer_state))
+    structure = jax.tree.structure((like.parameters, like.optimizer_state, like.average))
     leaves = [jax.numpy.asarray(arrays[name]) for name in sorted(arrays)]
-    parameters, optimizer_state = jax.tree.unflatten(structure, leaves)
-    return Learner(config.model, parameters, optimizer_state)
+    return Learner(config.model, *jax.tree.unflatten(structure, leaves))
 
 
 def _check_same(folder: Path, saved: Any, wanted: Any, name: str = "") -> None:

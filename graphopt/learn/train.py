@@ -274,6 +274,7 @@ def replay(run: Run, state: TrainState, stage: StageConfig, problems: Sequence[P
         config.max_grad_norm,
         float("inf"),
         config.weight_decay,
+        config.averaging,
     )
     return metrics | {"train/learning_rate": rate, "train/epochs": 1}
 
@@ -307,7 +308,14 @@ def learn(
     done = 0
     for _ in range(epochs):
         state.learner, latest, moved = update_epoch(
-            state.learner, batches, weights, rate, config.max_grad_norm, limit, config.weight_decay
+            state.learner,
+            batches,
+            weights,
+            rate,
+            config.max_grad_norm,
+            limit,
+            config.weight_decay,
+            config.averaging,
         )
         metrics |= latest
         if not moved:
@@ -375,7 +383,7 @@ def correct(
 
 def validate(run: Run, state: TrainState) -> Metrics:
     """Judges the policy on the validation graphs and keeps it on disk if it is the best so far."""
-    parameters = flatten(state.learner.parameters)
+    parameters = flatten(state.learner.average)
     network = NumpyPolicy(run.config.model, parameters)
     last = run.config.stages[min(state.stage, len(run.config.stages) - 1)]
     kind = run.config.validation_scorer or last.scorer

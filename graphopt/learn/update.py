@@ -29,11 +29,13 @@ class Learner:
         model: sizes of the network.
         parameters: nested parameters, see `graphopt.policy.convert`.
         optimizer_state: state of `make_optimizer`.
+        average: running mean of the parameters over the steps: what is validated and saved.
     """
 
     model: ModelConfig
     parameters: Nested
     optimizer_state: Any
+    average: Nested
 
 
 def make_optimizer(max_grad_norm: float) -> Any:
@@ -44,7 +46,7 @@ def make_optimizer(max_grad_norm: float) -> Any:
 def new_learner(model: ModelConfig, seed: int, max_grad_norm: float) -> Learner:
     """A learner with fresh parameters."""
     _, parameters = create(model, seed)
-    return Learner(model, parameters, make_optimizer(max_grad_norm).init(parameters))
+    return Learner(model, parameters, make_optimizer(max_grad_norm).init(parameters), parameters)
 
 
 def objective_weights(stage: StageConfig, ppo: PPOConfig, imitate: bool) -> Weights:
@@ -101,8 +103,11 @@ def update_epoch(
     max_grad_norm: float,
     max_kl: float,
     weight_decay: float = 0.0,
+    averaging: float = 0.0,
 ) -> tuple[Learner, dict[str, float], bool]:
     """One pass: mean gradient over the graphs, one step, matrices shrunk by `rate * weight_decay`.
+
+    `averaging` is the weight of the old average of the parameters against the new parameters.
 
     Returns:
         The learner after the step, mean metrics over the graphs, and False if nothing was changed because the
@@ -129,4 +134,5 @@ def update_epoch(
         np.float32(weight_decay),
     )
     means["ppo/grad_norm"] = float(norm)
-    return Learner(learner.model, parameters, state), means, True
+    average = optax.incremental_update(parameters, learner.average, 1.0 - averaging)
+    return Learner(learner.model, parameters, state, average), means, True

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Graph
-from graphopt.hlo.clusters import window_size
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
@@ -23,6 +22,7 @@ from graphopt.policy import recompute
 from graphopt.policy.products import ProductCosts, product_costs
 from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, reduced_ns
 from graphopt.policy.walls import is_wall, wall_costs
+from graphopt.policy.windows import WindowCosts, window_costs
 
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
@@ -64,7 +64,7 @@ class LoopCosts:
         dispatch_ns: what the thunk executor adds.
         library_ns: matrix products by the library and other runtime calls.
         native_dot_ns: the same in native code.
-        reduced_ns: what reductions of the library take longer there.
+        reduced_ns: what reductions of the library take longer there; what windows take less, below zero.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -108,6 +108,7 @@ class CostModel:
         self.loop_extra = library_reductions(graph)
         self.work = node_work(graph, self.loop_extra)
         self._products: dict[int, ProductCosts] = {}
+        self._windows: dict[int, WindowCosts] = {}
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
         for index, computation in enumerate(graph.computations):
@@ -139,6 +140,9 @@ class CostModel:
                 product = self.product(node)
                 total.library_ns += product.library_ns
                 total.native_dot_ns += product.native_ns
+            if op.name == "reduce-window":
+                window = self.window(node)
+                total.reduced_ns += window.best_native_ns - window.loop_ns
             total.work_ns += self.work[node]
             total.reduced_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
@@ -175,6 +179,12 @@ class CostModel:
         if node not in self._products:
             self._products[node] = product_costs(self.graph, node)
         return self._products[node]
+
+    def window(self, node: int) -> WindowCosts:
+        """Costs of a reduce-window, worked out once."""
+        if node not in self._windows:
+            self._windows[node] = window_costs(self.graph, node)
+        return self._windows[node]
 
     @cached_property
     def own_code(self) -> float:
@@ -284,7 +294,7 @@ def _compute_ns(
         return read * (SUM_ROWS_NS if in_library else reduced_ns(graph, node))
     count = elements[written]
     if op.name == "reduce-window":
-        return count * window_size(graph, node) * op.cost / SCALAR_OPERATIONS_PER_NS
+        return window_costs(graph, node).loop_ns
     if count < FEW_ELEMENTS:
         return count * op.cost / SCALAR_OPERATIONS_PER_NS
     if op.name == "gather":

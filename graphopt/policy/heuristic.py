@@ -30,9 +30,10 @@ from graphopt.policy.costs import CostModel
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
 
-LARGE_BYTES: Final = 1 << 19
-"""Outputs are joined from this size: what they both read no longer waits in a core's cache for the
-second of them, while separate ones can be computed on two cores at once."""
+LARGE_BYTES: Final = 1 << 18
+JOINED_BYTES: Final = 1 << 20
+"""Outputs are joined from this size each and together: what they all read no longer waits in a core's cache
+for the next of them, while separate ones can be computed on two cores at once."""
 
 LIBRARY_ELEMENTS: Final = 1 << 15
 REDUCTIONS: Final = 2
@@ -207,7 +208,7 @@ def _one_pass_outputs(
             if graph.nbytes[operand] >= graph.nbytes[root]:
                 readers.setdefault((operand, tuple(graph.dim_lists[root])), []).append(root)
     for roots in readers.values():
-        if len(roots) > 1:
+        if len(roots) > 1 and sum(graph.nbytes[root] for root in roots) >= JOINED_BYTES:
             decisions.join[roots[1:]] = True
 
 

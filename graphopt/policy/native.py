@@ -17,6 +17,7 @@ from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel, LoopCosts
+from graphopt.policy.windows import place_window, write_shifted
 
 MARGIN: Final = 0.7
 """Estimated gain from which a loop becomes native. Matrix products count in full. Below 1, because one
@@ -105,15 +106,19 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
         nodes = range(computation.first, computation.end)
         walls.open_walls(graph, decisions, nodes)
         for node in nodes:
-            _write_in_blocks(graph, model, decisions, node)
+            _write_faster(graph, model, decisions, node)
             if node in model.callees and not walls.unroll(graph, decisions, node):
                 _open_walls(graph, model, decisions, node)
 
 
-def _write_in_blocks(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> None:
-    """Has a product in native code written in blocks if that is faster; leaves other nodes alone."""
-    if graph.ops[node].name == "dot" and not decisions.restructure[node]:
-        decisions.restructure[node] = CODE["dot-blocks"] if model.product(node).in_blocks else 0
+def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> None:
+    """Replaces a product or a window in native code by its faster form; leaves other nodes alone."""
+    if decisions.restructure[node]:
+        return
+    if graph.ops[node].name == "dot" and model.product(node).in_blocks:
+        decisions.restructure[node] = CODE["dot-blocks"]
+    if graph.ops[node].name == "reduce-window":
+        write_shifted(graph, decisions, node, model.window(node))
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
@@ -152,6 +157,8 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         if saved > MIN_SAVED_SHARE * program_ns:
             decisions.unit[small] = unit
         for node in movable:
+            if graph.ops[node].name == "reduce-window" and decisions.unit[node] != unit:
+                place_window(graph, decisions, node, model.window(node), program_ns)
             if _is_slow_call(graph, node, max(MIN_CALLS_NS, MIN_SAVED_SHARE * program_ns)):
                 decisions.unit[node] = unit
                 decisions.restructure[node] = walls.opening_code(graph, node)
@@ -184,7 +191,7 @@ def _gather_tiny(
     for node in tiny:
         if walls.is_wall(graph, node):
             decisions.restructure[node] = walls.opening_code(graph, node)
-        _write_in_blocks(graph, model, decisions, node)
+        _write_faster(graph, model, decisions, node)
 
 
 def native_below(graph: Graph, model: CostModel, decisions: Decisions, limit_ns: float) -> None:

@@ -149,6 +149,17 @@ def test_weight_decay_shrinks_matrices_only(learner):
         np.testing.assert_allclose(other[name], one[name] - shrunk, rtol=1e-5, atol=1e-7)
 
 
+def test_the_average_follows_the_parameters(learner):
+    _, batch = batch_of(learner)
+    weights = objective_weights(StageConfig(policy=0.0, imitation=1.0), SETTINGS.ppo, True)
+    moved, _, _ = update_epoch(learner, [batch], weights, 1e-2, 0.5, math.inf, 0.0, 0.75)
+    before, after, average = map(flatten, (learner.parameters, moved.parameters, moved.average))
+    for name, value in before.items():
+        np.testing.assert_allclose(average[name], 0.75 * value + 0.25 * after[name], atol=1e-6)
+    last, _, _ = update_epoch(learner, [batch], weights, 1e-2, 0.5, math.inf)
+    assert all(map(np.array_equal, *(flatten(p).values() for p in (last.average, last.parameters))))
+
+
 def test_the_divergence_guard_changes_nothing(learner):
     _, batch = batch_of(learner)
     moved = batch._replace(old={name: value - 1.0 for name, value in batch.old.items()})

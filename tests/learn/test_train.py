@@ -92,7 +92,9 @@ def test_resuming_gives_the_same_result_bit_for_bit(tmp_path):
         StageConfig("imitate", "flip", 3, 1e-2, policy=0.0, imitation=1.0),
         StageConfig("flip", "flip", 5, 1e-2),
     )
-    settings = config(imitation=ImitationConfig(evaluations=30), stages=stages, validate_every=2)
+    settings = config(
+        imitation=ImitationConfig(evaluations=30), stages=stages, validate_every=2, averaging=0.9
+    )
     whole = train(run_of(settings, tmp_path / "whole"), fresh_state(settings))
 
     class Stop(BaseException):
@@ -119,6 +121,8 @@ def test_resuming_gives_the_same_result_bit_for_bit(tmp_path):
     final = train(run_of(settings, out), state)
     assert final.step == whole.step == 8
     assert same(parameters(final), parameters(whole))
+    assert same(flatten(final.learner.average), flatten(whole.learner.average))
+    assert not same(flatten(final.learner.average), parameters(final))
     assert all(
         np.array_equal(a, b)
         for a, b in zip(

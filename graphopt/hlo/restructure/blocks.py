@@ -226,14 +226,22 @@ class Block:
         """A buffer of its own with the same value."""
         return self.add("copy", x.shape, (x,))
 
-    def slice(self, x: Value, starts: Sequence[int], limits: Sequence[int]) -> Value:
-        """``x[starts:limits]``."""
-        dims = [b - a for a, b in zip(starts, limits, strict=True)]
+    def slice(
+        self,
+        x: Value,
+        starts: Sequence[int],
+        limits: Sequence[int],
+        strides: Sequence[int] | None = None,
+    ) -> Value:
+        """``x[starts:limits:strides]``; strides of one if none are given."""
+        strides = [1] * len(starts) if strides is None else strides
+        parts = list(zip(starts, limits, strides, strict=True))
+        dims = [len(range(*part)) for part in parts]
         if tuple(dims) == x.dims:
             return x
         out = self.add("slice", array_shape(x.dtype, dims), (x,))
-        for start, limit in zip(starts, limits, strict=True):
-            self.protos[-1].slice_dimensions.add(start=start, limit=limit, stride=1)
+        for start, limit, stride in parts:
+            self.protos[-1].slice_dimensions.add(start=start, limit=limit, stride=stride)
         return out
 
     def element(self, x: Value, index: Sequence[int]) -> Value:

@@ -14,6 +14,7 @@ from graphopt.hlo.restructure import (
     product_blocks,
     products,
     scatter,
+    sliding,
     sorting,
     unroll,
     windows,
@@ -95,6 +96,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a batch of products of short blocks, and the sum over the blocks",
         product_blocks.forbids, product_blocks.expand, opens=True, exact=False,
     ),
+    Restructure(
+        "window-doubling", frozenset({"reduce-window"}),
+        "shifted arrays, combined to windows of 2, 4, 8, ... elements along one dimension after the other",
+        sliding.forbids, sliding.expand, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -116,6 +122,7 @@ RULES: Final[dict[str, str]] = {
     **product_blocks.RULES,
     **products.RULES,
     **scatter.RULES,
+    **sliding.RULES,
     **sorting.RULES,
     **unroll.RULES,
     **windows.RULES,

@@ -42,7 +42,8 @@ RULES: Final = {
     "tree-combiner": "the combiner is not one of the associative operations",
 }
 
-_ASSOCIATIVE: Final = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+ASSOCIATIVE: Final = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+"""Combiners whose order does not matter, but for rounding."""
 
 
 def forbids_window(candidate: Candidate) -> str | None:
@@ -107,7 +108,7 @@ def forbids_tree(candidate: Candidate) -> str | None:
         return "tree-size"
     combiner = candidate.applied
     opcodes = {i.opcode for i in combiner.instructions} - {"parameter"}
-    if not is_elementwise_function(combiner) or len(opcodes) != 1 or not opcodes <= _ASSOCIATIVE:
+    if not is_elementwise_function(combiner) or len(opcodes) != 1 or not opcodes <= ASSOCIATIVE:
         return "tree-combiner"
     own = Candidate(candidate.graph, source).shape
     return None if candidate.has_default_layouts() and _row_major(own) else "layout"
