@@ -343,3 +343,31 @@ def _cholesky_solve() -> Built:
 
     args = np.float32(0.8), np.linspace(0, 4, 12).astype(np.float32), normal(12)
     return jax.value_and_grad(loss, has_aux=True), args
+
+
+@OPERATIONS.register(
+    "moving_windows",
+    family="convolution",
+    description="filters and their gradient in a loop, f32[12,66]",
+)
+def _moving_windows() -> Built:
+    def smooth(x: Array, size: tuple[int, int], apart: int) -> Array:
+        total: Array = lax.reduce_window(
+            x, 0.0, lax.add, size, (1, 1), "SAME", window_dilation=(1, apart)
+        )
+        mean: Array = total / (size[0] * size[1])
+        return mean
+
+    def energy(x: Array) -> Array:
+        return jnp.sum(jnp.square(x - smooth(x, (3, 5), 2)))
+
+    def fn(x: Array, n: Array) -> Arrays:
+        def step(state: Pair, _: None) -> tuple[Pair, Array]:
+            x, n = state
+            low = lax.reduce_window(n, 2**20, lax.min, (4, 3), (1, 1), "SAME")
+            return (x - 0.1 * jax.grad(energy)(x), low + n // 2), smooth(x, (1, 9), 1)[::4]
+
+        (x, n), seen = lax.scan(step, (x, n), None, length=3)
+        return x, n, seen, lax.reduce_window(n, 0, lax.add, (5, 6), (2, 3), [(1, 4), (3, 2)])
+
+    return fn, (normal(12, 66), integers(100, 12, 66))
