@@ -148,25 +148,6 @@ def test_a_normalisation_goes_to_the_library():
     assert (decisions.fuse & ~graph.default.fuse).any()
 
 
-def test_outputs_of_one_shape_are_computed_in_one_pass():
-    found = captured("adam_step")
-    decisions = heuristic(found.graph)
-    assert (decisions.join & ~found.graph.default.join).any()
-    after = rewrite(found.graph, decisions).clusters
-    assert after < rewrite(found.graph, found.graph.default).clusters
-
-
-def test_outputs_that_stay_in_a_cache_are_not_joined():
-    def two(x, y):
-        return jnp.tanh(x) + y, jnp.tanh(y) * x
-
-    small = program(two, (128, 256), (128, 256)).graph
-    decisions = heuristic(small) or small.default
-    assert not (decisions.join & ~small.default.join).any()
-    large = program(two, (512, 1024), (512, 1024)).graph
-    assert (heuristic(large).join & ~large.default.join).any()
-
-
 def test_a_pair_of_small_kernels_beside_a_product_gets_no_region():
     """Its dispatch is not worth a change of order."""
 

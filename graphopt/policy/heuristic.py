@@ -26,7 +26,7 @@ from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
-from graphopt.policy.costs import CostModel
+from graphopt.policy.costs import BYTES_PER_NS, CostModel
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
 
@@ -34,6 +34,10 @@ LARGE_BYTES: Final = 1 << 18
 JOINED_BYTES: Final = 1 << 20
 """Outputs are joined from this size each and together: what they all read no longer waits in a core's cache
 for the next of them, while separate ones can be computed on two cores at once."""
+
+MAX_JOINED_WORK: Final = 10.0
+"""Kernels that compute so many times longer than they write gain nothing from being joined, and a long loop
+with more outputs has fewer registers."""
 
 LIBRARY_ELEMENTS: Final = 1 << 15
 REDUCTIONS: Final = 2
@@ -93,7 +97,7 @@ def heuristic_steps(
     if "library normalisations" in steps:
         _library_normalisations(graph, decisions, masks.fuse, masks.unit, native)
     if "one pass outputs" in steps:
-        _one_pass_outputs(graph, decisions, masks.join, native)
+        _one_pass_outputs(graph, model, decisions, native)
     if "one core" in steps:
         one_core(graph, model, decisions)
     return decisions
@@ -193,12 +197,14 @@ def _within(graph: Graph, decisions: Decisions, value: int, members: set[int]) -
 
 
 def _one_pass_outputs(
-    graph: Graph, decisions: Decisions, may_join: np.ndarray, native: set[int]
+    graph: Graph, model: CostModel, decisions: Decisions, native: set[int]
 ) -> None:
     """Joins large outputs of one shape that read a common large array."""
     readers: dict[tuple[int, tuple[int, ...]], list[int]] = {}
     for root in range(len(graph)):
-        if decisions.fuse[root] or graph.nbytes[root] < LARGE_BYTES or not may_join[root, 1]:
+        if decisions.fuse[root] or graph.nbytes[root] < LARGE_BYTES:
+            continue
+        if not graph.masks.join[root, 1] or _computes_long(graph, model, decisions, root):
             continue
         if graph.units[decisions.unit[root]].kind is not UnitKind.LOOP:
             continue
@@ -210,6 +216,11 @@ def _one_pass_outputs(
     for roots in readers.values():
         if len(roots) > 1 and sum(graph.nbytes[root] for root in roots) >= JOINED_BYTES:
             decisions.join[roots[1:]] = True
+
+
+def _computes_long(graph: Graph, model: CostModel, decisions: Decisions, root: int) -> bool:
+    written_ns = float(graph.nbytes[root]) / BYTES_PER_NS
+    return model.cluster_ns(decisions.fuse, root) > MAX_JOINED_WORK * written_ns
 
 
 def _elementwise_inputs(graph: Graph, decisions: Decisions, root: int) -> set[int]:
