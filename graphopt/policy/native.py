@@ -33,8 +33,10 @@ faster than size. At this size it is about 1.5 times that of XLA's default; regi
 are cut to a length where it is not longer than the default's."""
 
 COSTLY_GAIN: Final = 0.2
-"""Part of the program's time that a loop must save if its native code is longer than the whole program's own
-code: matrix products count much in native code, and nothing where the library computes them."""
+COSTLY_SHARE: Final = 0.1
+"""Part of the program's time that a native loop, or a region of short kernels, must save if its code is
+longer than the whole program's own: matrix products count much there, and nothing where the library computes
+them."""
 
 TINY_KERNEL_NS: Final = 500.0
 SMALL_KERNEL_NS: Final = 2000.0
@@ -154,7 +156,10 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         ]
         executions = float(graph.executions[computation.first])
         saved = (len(small) - 1) * costs.THUNK_NS * executions
-        if saved > MIN_SAVED_SHARE * program_ns:
+        if saved > MIN_SAVED_SHARE * program_ns and (
+            _region_code(graph, model, decisions, small) <= model.own_code
+            or saved + _products_gain(graph, model, small) * executions > COSTLY_SHARE * program_ns
+        ):
             decisions.unit[small] = unit
         for node in movable:
             if graph.ops[node].name == "reduce-window" and decisions.unit[node] != unit:
@@ -224,9 +229,19 @@ def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:
         if node in model.callees:
             total += model.control(node).code
         else:
-            members = model.members(decisions.fuse, node)
-            total += sum(costs.code_length(graph, member) for member in members)
+            total += _region_code(graph, model, decisions, [node])
     return total
+
+
+def _region_code(graph: Graph, model: CostModel, decisions: Decisions, roots: list[int]) -> float:
+    members = (node for root in roots for node in model.members(decisions.fuse, root))
+    return sum(costs.code_length(graph, node) for node in members)
+
+
+def _products_gain(graph: Graph, model: CostModel, roots: list[int]) -> float:
+    """Nanoseconds by which products are faster as plain loops than by the library; less than 0 if slower."""
+    found = [model.product(node) for node in roots if graph.ops[node].name == "dot"]
+    return sum(product.library_ns - product.plain_ns for product in found)
 
 
 def _is_root(graph: Graph, decisions: Decisions, node: int) -> bool:
