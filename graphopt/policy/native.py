@@ -14,6 +14,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.restructure import CODE
+from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel, LoopCosts
@@ -37,6 +38,9 @@ COSTLY_SHARE: Final = 0.1
 """Part of the program's time that a native loop, or a region of short kernels, must save if its code is
 longer than the whole program's own: matrix products count much there, and nothing where the library computes
 them."""
+
+MIN_WRITTEN: Final = 512
+"""Smallest concatenation in a native loop that is written to memory by itself."""
 
 TINY_KERNEL_NS: Final = 500.0
 SMALL_KERNEL_NS: Final = 2000.0
@@ -109,6 +113,8 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
         walls.open_walls(graph, decisions, nodes)
         for node in nodes:
             _write_faster(graph, model, decisions, node)
+            if _is_slow_inside(graph, node):
+                decisions.fuse[node] = False
             if node in model.callees and not walls.unroll(graph, decisions, node):
                 _open_walls(graph, model, decisions, node)
 
@@ -121,6 +127,20 @@ def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: in
         decisions.restructure[node] = CODE["dot-blocks"]
     if graph.ops[node].name == "reduce-window":
         write_shifted(graph, decisions, node, model.window(node))
+
+
+def _is_slow_inside(graph: Graph, node: int) -> bool:
+    """True for concatenations of rows that native code had better write to memory.
+
+    Fused, they ask for every element which part it is of, and the arithmetic around them does not vectorise.
+    """
+    if graph.ops[node].name != "concatenate" or graph.elements[node] < MIN_WRITTEN:
+        return False
+    if not any(graph.ops[user].kind is OpKind.ELEMENTWISE for user in graph.user_lists[node]):
+        return False
+    layout = graph.source.shapes[node].layout.minor_to_major
+    (dimension,) = HloInstructionProto.FromString(graph.source.attributes[node]).dimensions
+    return bool(len(layout) > 1 and dimension == layout[0] and graph.masks.fuse[node, 0])
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:

@@ -1,0 +1,57 @@
+"""Which concatenations inside native loops the heuristic writes to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from support import Captured, capture, nodes, normal
+
+from graphopt.hlo import Decisions, rewrite
+from graphopt.measure import compare_outputs
+from graphopt.policy.costs import CostModel
+from graphopt.policy.native import make_native
+
+
+def in_native_loop(
+    step: Callable[[jax.Array], jax.Array], *shape: int
+) -> tuple[Captured, Decisions]:
+    """A loop of steps, decided native."""
+
+    def fn(x: jax.Array) -> jax.Array:
+        return lax.fori_loop(0, 5, lambda _, x: step(x), x)
+
+    found = capture(fn, normal(*shape))
+    decisions = found.graph.default.copy()
+    (loop,) = nodes(found.graph, "while")
+    make_native(found.graph, CostModel(found.graph), decisions, loop)
+    return found, decisions
+
+
+def written(found: Captured, decisions: Decisions) -> int:
+    """Concatenations that are written to memory and were not by XLA."""
+    return int(
+        (found.graph.default.fuse & ~decisions.fuse)[nodes(found.graph, "concatenate")].sum()
+    )
+
+
+def test_those_along_rows_are_written():
+    found, decisions = in_native_loop(lambda x: 0.5 * (jnp.roll(x, 1, axis=1) + jnp.sin(x)), 40, 50)
+    assert written(found, decisions) == 1
+    result = rewrite(found.graph, decisions)
+    assert compare_outputs(found.result, found.compile(result.data)()).equal
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(0, (40, 50)), (1, (4, 6))])
+def test_those_of_whole_rows_and_small_ones_stay(axis, shape):
+    found, decisions = in_native_loop(
+        lambda x: 0.5 * (jnp.roll(x, 1, axis=axis) + jnp.sin(x)), *shape
+    )
+    assert np.isin(
+        nodes(found.graph, "concatenate"), np.flatnonzero(found.graph.default.fuse)
+    ).any()
+    assert written(found, decisions) == 0
