@@ -172,7 +172,7 @@ def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
         "date": "2000-01-01",
         "settings": {
             "workloads": "held-out",
-            "policy": "x",
+            "policy": "/somewhere/run",
             "rival": "heuristic",
             "policy_key": f"learned-{load(run / 'policy').digest}",
         },
@@ -183,6 +183,7 @@ def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
     card = ship(run, tmp_path / "report", place).read_text()
     assert load(place).digest == load(run / "policy").digest
     assert load(place).digest in card and "0.25" in card
+    assert "policy: this one; rival: heuristic" in card and "/somewhere" not in card
     assert "2.00x" in card and "not measured: q" in card and "below 0.95x: none" in card
     assert "Not measured." in ship(run, None, place).read_text()
     with pytest.raises(PolicyError, match="cannot be read"):
