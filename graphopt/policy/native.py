@@ -174,12 +174,7 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         small = [
             node for node in movable if _is_short(graph, model, decisions, node, SMALL_KERNEL_NS)
         ]
-        executions = float(graph.executions[computation.first])
-        saved = (len(small) - 1) * costs.THUNK_NS * executions
-        if saved > MIN_SAVED_SHARE * program_ns and (
-            _region_code(graph, model, decisions, small) <= model.own_code
-            or saved + _products_gain(graph, model, small) * executions > COSTLY_SHARE * program_ns
-        ):
+        if _saves(graph, model, decisions, small, program_ns):
             decisions.unit[small] = unit
         for node in movable:
             if graph.ops[node].name == "reduce-window" and decisions.unit[node] != unit:
@@ -187,6 +182,21 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
             if _is_slow_call(graph, node, max(MIN_CALLS_NS, MIN_SAVED_SHARE * program_ns)):
                 decisions.unit[node] = unit
                 decisions.restructure[node] = walls.opening_code(graph, node)
+
+
+def _saves(
+    graph: Graph, model: CostModel, decisions: Decisions, small: list[int], program_ns: float
+) -> bool:
+    """True if short kernels of one computation are worth native code: more so if that is long."""
+    if len(small) < 2:
+        return False
+    executions = float(graph.executions[small[0]])
+    saved = (len(small) - 1) * costs.THUNK_NS * executions
+    if saved <= MIN_SAVED_SHARE * program_ns:
+        return False
+    if _region_code(graph, model, decisions, small) <= model.own_code:
+        return True
+    return saved + _products_gain(graph, model, small) * executions > COSTLY_SHARE * program_ns
 
 
 def _is_slow_call(graph: Graph, node: int, least_ns: float) -> bool:
