@@ -90,18 +90,23 @@ def median_s(runner: Runner, decisions: Decisions) -> float:
     return found.seconds if found.ok and found.seconds else math.nan
 
 
+def all_in(graph: Graph, decisions: Decisions, kind: UnitKind) -> Decisions:
+    """All kernels that may be in loops on one core, or in native code, put there."""
+    unit = unit_index(graph.units, kind)
+    units = decisions.unit.copy()
+    units[~decisions.fuse & graph.masks.unit[:, unit]] = unit
+    return decisions.with_changes(unit=units)
+
+
 def per_element(fn: Callable[[Any], Any], dtype: Any, store: Store) -> float:
     """Nanoseconds of one element, the program's loops on one core."""
     rng, times = np.random.default_rng(0), []
     for size in SIZES:
         data, inputs = make_subject(fn, ((rng.random(size) - 0.5).astype(dtype),)).modules[0]
         graph = build_graph(data)
-        loop = unit_index(graph.units, UnitKind.LOOP)
-        units = graph.default.unit.copy()
-        units[~graph.default.fuse & graph.masks.unit[:, loop]] = loop
         with Runner(data, inputs, store) as runner:
             runner.start()
-            times.append(median_s(runner, graph.default.with_changes(unit=units)))
+            times.append(median_s(runner, all_in(graph, graph.default, UnitKind.LOOP)))
     return 1e9 * (times[1] - times[0]) / (SIZES[1] - SIZES[0])
 
 
@@ -176,17 +181,14 @@ def window_ns(name: str, store: Store) -> list[float]:
         data, inputs = make_subject(fn, (rng.random(size).astype(np.float32),)).modules[0]
         graph = build_graph(data)
         code = CODE["window-doubling"]
-        shifted = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
-        ways = []
-        for restructure in (graph.default.restructure, shifted):
-            for kind in (UnitKind.LOOP, UnitKind.NATIVE):
-                unit = unit_index(graph.units, kind)
-                moved = ~graph.default.fuse & graph.masks.unit[:, unit]
-                units = np.where(moved, unit, graph.default.unit).astype(graph.default.unit.dtype)
-                ways.append(graph.default.with_changes(unit=units, restructure=restructure))
+        codes = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
+        forms = (graph.default, graph.default.with_changes(restructure=codes))
+        kinds = (UnitKind.LOOP, UnitKind.NATIVE)
         with Runner(data, inputs, store) as runner:
             runner.start()
-            times.append([median_s(runner, way) for way in ways])
+            times.append(
+                [median_s(runner, all_in(graph, form, kind)) for form in forms for kind in kinds]
+            )
     return [1e9 * (b - a) / (SIZES[1] - SIZES[0]) for a, b in zip(*times, strict=True)]
 
 

@@ -273,8 +273,8 @@ def replay(run: Run, state: TrainState, stage: StageConfig, problems: Sequence[P
         rate,
         config.max_grad_norm,
         float("inf"),
-        config.weight_decay,
-        config.averaging,
+        weight_decay=config.weight_decay,
+        averaging=config.averaging,
     )
     return metrics | {"train/learning_rate": rate, "train/epochs": 1}
 
@@ -314,8 +314,8 @@ def learn(
             rate,
             config.max_grad_norm,
             limit,
-            config.weight_decay,
-            config.averaging,
+            weight_decay=config.weight_decay,
+            averaging=config.averaging,
         )
         metrics |= latest
         if not moved:

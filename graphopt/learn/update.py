@@ -102,6 +102,7 @@ def update_epoch(
     rate: float,
     max_grad_norm: float,
     max_kl: float,
+    *,
     weight_decay: float = 0.0,
     averaging: float = 0.0,
 ) -> tuple[Learner, dict[str, float], bool]:
@@ -134,5 +135,7 @@ def update_epoch(
         np.float32(weight_decay),
     )
     means["ppo/grad_norm"] = float(norm)
-    average = optax.incremental_update(parameters, learner.average, 1.0 - averaging)
+    average = parameters
+    if averaging:
+        average = optax.incremental_update(parameters, learner.average, 1.0 - averaging)
     return Learner(learner.model, parameters, state, average), means, True

@@ -6,7 +6,7 @@ AVX2 and AVX-512 code generation; decisions built on them keep a margin.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -106,9 +106,9 @@ class CostModel:
         self.graph = graph
         self.cores = max(unit.threads for unit in graph.units)
         self.loop_extra = library_reductions(graph)
-        self.work = node_work(graph, self.loop_extra)
+        self.windows = all_windows(graph)
+        self.work = node_work(graph, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
-        self._windows: dict[int, WindowCosts] = {}
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
         for index, computation in enumerate(graph.computations):
@@ -140,9 +140,8 @@ class CostModel:
                 product = self.product(node)
                 total.library_ns += product.library_ns
                 total.native_dot_ns += product.native_ns
-            if op.name == "reduce-window":
-                window = self.window(node)
-                total.reduced_ns += window.best_native_ns - window.loop_ns
+            if node in self.windows:
+                total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
             total.work_ns += self.work[node]
             total.reduced_ns += self.loop_extra.get(node, 0.0)
             if not graph.default.fuse[node]:
@@ -179,12 +178,6 @@ class CostModel:
         if node not in self._products:
             self._products[node] = product_costs(self.graph, node)
         return self._products[node]
-
-    def window(self, node: int) -> WindowCosts:
-        """Costs of a reduce-window, worked out once."""
-        if node not in self._windows:
-            self._windows[node] = window_costs(self.graph, node)
-        return self._windows[node]
 
     @cached_property
     def own_code(self) -> float:
@@ -253,23 +246,38 @@ def trips(graph: Graph, computation: int) -> float:
     return UNKNOWN_TRIPS if known is None else float(known)
 
 
-def node_work(graph: Graph, library: Collection[int] | None = None) -> list[float]:
+def all_windows(graph: Graph) -> dict[int, WindowCosts]:
+    """Costs of every reduce-window."""
+    nodes = (node for node, op in enumerate(graph.ops) if op.name == "reduce-window")
+    return {node: window_costs(graph, node) for node in nodes}
+
+
+def node_work(
+    graph: Graph,
+    library: Collection[int] | None = None,
+    windows: Mapping[int, WindowCosts] | None = None,
+) -> list[float]:
     """Nanoseconds to compute each node once on one core, memory traffic of roots included.
 
     Args:
         graph: of the program.
         library: reductions that the library computes, if they are known already.
+        windows: costs of every reduce-window, likewise.
     """
     out = []
     fused = graph.default.fuse.tolist()
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
     library = library_reductions(graph) if library is None else library
+    windows = all_windows(graph) if windows is None else windows
     for node, op in enumerate(graph.ops):
         if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
             out.append(0.0)
             continue
         written = _written(graph, node)
-        ns = _compute_ns(graph, node, elements, written, node in library)
+        if node in windows:
+            ns = windows[node].loop_ns
+        else:
+            ns = _compute_ns(graph, node, elements, written, node in library)
         if not fused[node]:
             moved = nbytes[written]
             ns += moved / (BYTES_PER_NS if moved > 1 << 19 else CACHED_BYTES_PER_NS)
@@ -293,8 +301,6 @@ def _compute_ns(
         read = max(elements[node], elements[graph.operand_lists[node][0]])
         return read * (SUM_ROWS_NS if in_library else reduced_ns(graph, node))
     count = elements[written]
-    if op.name == "reduce-window":
-        return window_costs(graph, node).loop_ns
     if count < FEW_ELEMENTS:
         return count * op.cost / SCALAR_OPERATIONS_PER_NS
     if op.name == "gather":

@@ -204,11 +204,11 @@ def _one_pass_outputs(
     for root in range(len(graph)):
         if decisions.fuse[root] or graph.nbytes[root] < LARGE_BYTES:
             continue
-        if not graph.masks.join[root, 1] or _computes_long(graph, model, decisions, root):
-            continue
         if graph.units[decisions.unit[root]].kind is not UnitKind.LOOP:
             continue
-        if int(graph.computation[root]) in native:
+        if not graph.masks.join[root, 1] or int(graph.computation[root]) in native:
+            continue
+        if _computes_long(graph, model, decisions, root):
             continue
         for operand in _elementwise_inputs(graph, decisions, root):
             if graph.nbytes[operand] >= graph.nbytes[root]:

@@ -54,7 +54,8 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in range(len(graph) - 1, -1, -1):
-        readers[node] = _readers(graph.user_lists[node], fuse, readers)
+        if fuse[node]:  # nobody asks who reads what is in memory already
+            readers[node] = _readers(graph.user_lists[node], fuse, readers)
         if fuse[node] and may_write[node] and graph.ops[node].name not in NEVER_WRITTEN:
             total = counted.of(node)
             across = 0.0 if reads_alike[node] else counted.across(node)
@@ -69,6 +70,8 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
 
 def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) -> frozenset[int]:
     """Roots of the kernels that would read a value from memory; `MAX_READERS` of them if there are more."""
+    if len(users) == 1 and fuse[users[0]]:
+        return readers[users[0]]
     found: set[int] = set()
     for user in users:
         found.update(readers[user] if fuse[user] else (user,))

@@ -18,7 +18,6 @@ from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel, LoopCosts
-from graphopt.policy.windows import place_window, write_shifted
 
 MARGIN: Final = 0.7
 """Estimated gain from which a loop becomes native. Matrix products count in full. Below 1, because one
@@ -41,6 +40,15 @@ them."""
 
 MIN_WRITTEN: Final = 512
 """Smallest concatenation in a native loop that is written to memory by itself."""
+
+LONG_WINDOW_NS: Final = 100_000.0
+"""Window operations that take longer in a loop kernel stay with XLA, which splits them over the cores."""
+
+WINDOW_SPLIT_NS: Final = 5_000.0
+"""Handing a part of a window operation to another core, and waiting for it."""
+
+MIN_WINDOW_SAVED_NS: Final = 5_000.0
+"""What changing one window operation must save per run of the program, and `MIN_SAVED_SHARE` of its time."""
 
 TINY_KERNEL_NS: Final = 500.0
 SMALL_KERNEL_NS: Final = 2000.0
@@ -113,34 +121,36 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
         walls.open_walls(graph, decisions, nodes)
         for node in nodes:
             _write_faster(graph, model, decisions, node)
-            if _is_slow_inside(graph, node):
-                decisions.fuse[node] = False
             if node in model.callees and not walls.unroll(graph, decisions, node):
                 _open_walls(graph, model, decisions, node)
 
 
 def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> None:
-    """Replaces a product or a window in native code by its faster form; leaves other nodes alone."""
+    """Gives products, windows and concatenations in native code the faster form; leaves other nodes alone."""
     if decisions.restructure[node]:
         return
     if graph.ops[node].name == "dot" and model.product(node).in_blocks:
         decisions.restructure[node] = CODE["dot-blocks"]
-    if graph.ops[node].name == "reduce-window":
-        write_shifted(graph, decisions, node, model.window(node))
+    elif node in model.windows and model.windows[node].is_shifted:
+        decisions.restructure[node] = CODE["window-doubling"]
+    elif _is_slow_fused(graph, node):
+        decisions.fuse[node] = False
 
 
-def _is_slow_inside(graph: Graph, node: int) -> bool:
+def _is_slow_fused(graph: Graph, node: int) -> bool:
     """True for concatenations of rows that native code had better write to memory.
 
     Fused, they ask for every element which part it is of, and the arithmetic around them does not vectorise.
     """
     if graph.ops[node].name != "concatenate" or graph.elements[node] < MIN_WRITTEN:
         return False
+    if not graph.masks.fuse[node, 0]:
+        return False
     if not any(graph.ops[user].kind is OpKind.ELEMENTWISE for user in graph.user_lists[node]):
         return False
     layout = graph.source.shapes[node].layout.minor_to_major
     (dimension,) = HloInstructionProto.FromString(graph.source.attributes[node]).dimensions
-    return bool(len(layout) > 1 and dimension == layout[0] and graph.masks.fuse[node, 0])
+    return bool(len(layout) > 1 and dimension == layout[0])
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:
@@ -177,8 +187,8 @@ def small_runs(graph: Graph, model: CostModel, decisions: Decisions, native: set
         if _saves(graph, model, decisions, small, program_ns):
             decisions.unit[small] = unit
         for node in movable:
-            if graph.ops[node].name == "reduce-window" and decisions.unit[node] != unit:
-                place_window(graph, decisions, node, model.window(node), program_ns)
+            if node in model.windows and decisions.unit[node] != unit:
+                _place_window(graph, model, decisions, node, program_ns)
             if _is_slow_call(graph, node, max(MIN_CALLS_NS, MIN_SAVED_SHARE * program_ns)):
                 decisions.unit[node] = unit
                 decisions.restructure[node] = walls.opening_code(graph, node)
@@ -197,6 +207,29 @@ def _saves(
     if _region_code(graph, model, decisions, small) <= model.own_code:
         return True
     return saved + _products_gain(graph, model, small) * executions > COSTLY_SHARE * program_ns
+
+
+def _place_window(
+    graph: Graph, model: CostModel, decisions: Decisions, node: int, program_ns: float
+) -> None:
+    """Gives a window operation outside native code the faster form and unit."""
+    window, native = model.windows[node], unit_index(graph.units, UnitKind.NATIVE)
+    threads = graph.units[decisions.unit[node]].threads
+    now = window.loop_ns / threads + (WINDOW_SPLIT_NS if threads > 1 else 0.0)
+    may_move = window.loop_ns <= LONG_WINDOW_NS and graph.masks.unit[node, native]
+    if may_move:
+        then, shifted = window.native_ns, window.is_shifted
+    elif window.is_shifted_in_loops and window.shifted_loop_ns is not None:
+        then, shifted = window.shifted_loop_ns / threads, True
+    else:
+        return
+    saved = (now - then) * float(graph.executions[node])
+    if saved <= max(MIN_WINDOW_SAVED_NS, MIN_SAVED_SHARE * program_ns):
+        return
+    if may_move:
+        decisions.unit[node] = native
+    if shifted:
+        decisions.restructure[node] = CODE["window-doubling"]
 
 
 def _is_slow_call(graph: Graph, node: int, least_ns: float) -> bool:

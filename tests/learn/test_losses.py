@@ -142,7 +142,7 @@ def test_weight_decay_shrinks_matrices_only(learner):
     weights = objective_weights(StageConfig(policy=0.0, imitation=1.0), SETTINGS.ppo, True)
     rate, decay = 1e-2, 0.5
     plain, _, _ = update_epoch(learner, [batch], weights, rate, 0.5, math.inf)
-    decayed, _, _ = update_epoch(learner, [batch], weights, rate, 0.5, math.inf, decay)
+    decayed, _, _ = update_epoch(learner, [batch], weights, rate, 0.5, math.inf, weight_decay=decay)
     before, one, other = (flatten(state.parameters) for state in (learner, plain, decayed))
     for name, value in before.items():
         shrunk = rate * decay * value if value.ndim > 1 else 0.0
@@ -152,7 +152,7 @@ def test_weight_decay_shrinks_matrices_only(learner):
 def test_the_average_follows_the_parameters(learner):
     _, batch = batch_of(learner)
     weights = objective_weights(StageConfig(policy=0.0, imitation=1.0), SETTINGS.ppo, True)
-    moved, _, _ = update_epoch(learner, [batch], weights, 1e-2, 0.5, math.inf, 0.0, 0.75)
+    moved, _, _ = update_epoch(learner, [batch], weights, 1e-2, 0.5, math.inf, averaging=0.75)
     before, after, average = map(flatten, (learner.parameters, moved.parameters, moved.average))
     for name, value in before.items():
         np.testing.assert_allclose(average[name], 0.75 * value + 0.25 * after[name], atol=1e-6)

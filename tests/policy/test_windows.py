@@ -15,8 +15,10 @@ from graphopt.hlo import rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
+from graphopt.policy.costs import CostModel
 from graphopt.policy.heuristic import heuristic
-from graphopt.policy.windows import WindowCosts, place_window, window_costs
+from graphopt.policy.native import small_runs
+from graphopt.policy.windows import WindowCosts, window_costs
 
 SHIFTED = CODE["window-doubling"]
 
@@ -43,9 +45,9 @@ def costs_of(fn: Callable[[jax.Array], jax.Array], *shape: int) -> WindowCosts:
 def test_large_windows_are_shifted_and_small_ones_and_short_rows_are_not():
     large = costs_of(sums(7, 7), 96, 96)
     assert large.is_shifted and large.is_shifted_in_loops
-    assert large.best_native_ns < 0.5 * large.native_ns
+    assert large.native_ns < 0.5 * large.plain_ns
     small = costs_of(sums(2, 2), 96, 96)
-    assert not small.is_shifted and small.best_native_ns == small.native_ns
+    assert not small.is_shifted and small.native_ns == small.plain_ns
     assert not costs_of(sums(7, 7), 96, 24).is_shifted
     assert costs_of(sums(7, 7, 1), 96, 96, 24).is_shifted
 
@@ -57,19 +59,28 @@ def test_cumulative_sums_keep_their_order():
 
 
 @pytest.mark.parametrize(("rows", "kind"), [(40, UnitKind.NATIVE), (2000, UnitKind.LOOP)])
-def test_long_windows_stay_in_loop_kernels(rows, kind):
+def test_short_windows_become_native_and_long_ones_stay_in_loop_kernels(rows, kind):
     found, (node,) = windows_of(sums(7, 7), rows, 128)
     decisions = found.graph.default.copy()
-    place_window(found.graph, decisions, node, window_costs(found.graph, node), 1e4)
+    small_runs(found.graph, CostModel(found.graph), decisions, set())
     assert found.graph.units[decisions.unit[node]].kind is kind
     assert decisions.restructure[node] == SHIFTED
 
 
 def test_what_saves_too_little_of_the_program_stays():
-    found, (node,) = windows_of(sums(3, 3), 80, 128)
+    def beside_a_product(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        wide = jnp.tile(x, (20, 20))
+        return sums(3, 3)(x), wide @ wide.T
+
+    found, (node,) = windows_of(beside_a_product, 80, 128)
     decisions = found.graph.default.copy()
-    place_window(found.graph, decisions, node, window_costs(found.graph, node), 1e9)
-    assert decisions.same_as(found.graph.default)
+    small_runs(found.graph, CostModel(found.graph), decisions, set())
+    assert decisions.unit[node] == found.graph.default.unit[node]
+    assert not decisions.restructure[node]
+    alone, (node,) = windows_of(sums(3, 3), 80, 128)
+    decisions = alone.graph.default.copy()
+    small_runs(alone.graph, CostModel(alone.graph), decisions, set())
+    assert decisions.unit[node] != alone.graph.default.unit[node]
 
 
 def test_a_filter_in_the_heuristics_form_gives_the_same():

@@ -17,14 +17,9 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
 
-from graphopt.hlo.restructure.blocks import (
-    Block,
-    Value,
-    inline,
-    is_elementwise_function,
-)
+from graphopt.hlo.restructure.blocks import Block, Value, inline
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.windows import ASSOCIATIVE, padded
+from graphopt.hlo.restructure.windows import is_associative, padded
 from graphopt.hlo.schema import DType
 
 DIRECT: Final = 4
@@ -52,11 +47,7 @@ def forbids(candidate: Candidate) -> str | None:
         return "sliding-holes"
     if not any(w.size > max(w.stride, 1) for w in windows):
         return "sliding-apart"
-    combiner = candidate.applied
-    opcodes = {i.opcode for i in combiner.instructions} - {"parameter"}
-    if not is_elementwise_function(combiner) or len(opcodes) != 1 or not opcodes <= ASSOCIATIVE:
-        return "sliding-combiner"
-    return None
+    return None if is_associative(candidate.applied) else "sliding-combiner"
 
 
 def expand(site: Site) -> Value:

@@ -42,8 +42,13 @@ RULES: Final = {
     "tree-combiner": "the combiner is not one of the associative operations",
 }
 
-ASSOCIATIVE: Final = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
-"""Combiners whose order does not matter, but for rounding."""
+_ASSOCIATIVE: Final = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
+
+def is_associative(combiner: Any) -> bool:
+    """True for a combiner that is one operation whose order does not matter, but for rounding."""
+    opcodes = {i.opcode for i in combiner.instructions} - {"parameter"}
+    return is_elementwise_function(combiner) and len(opcodes) == 1 and opcodes <= _ASSOCIATIVE
 
 
 def forbids_window(candidate: Candidate) -> str | None:
@@ -106,9 +111,7 @@ def forbids_tree(candidate: Candidate) -> str | None:
     source = _source_node(candidate)
     if candidate.graph.elements[source] <= SMALL:
         return "tree-size"
-    combiner = candidate.applied
-    opcodes = {i.opcode for i in combiner.instructions} - {"parameter"}
-    if not is_elementwise_function(combiner) or len(opcodes) != 1 or not opcodes <= ASSOCIATIVE:
+    if not is_associative(candidate.applied):
         return "tree-combiner"
     own = Candidate(candidate.graph, source).shape
     return None if candidate.has_default_layouts() and _row_major(own) else "layout"

@@ -14,6 +14,9 @@ from jax import lax
 
 from graphopt.hlo import build_graph
 from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure.sites import Candidate
+from graphopt.hlo.restructure.sliding import forbids
+from graphopt.jax_private import hlo_from_text
 from graphopt.measure import compare_outputs, compile_with
 
 from .running import run_program, run_text
@@ -163,10 +166,6 @@ def test_in_a_loop_with_its_gradient():
     ],
 )
 def test_windows_that_stay(window, out, rule):
-    from graphopt.hlo.restructure.sites import Candidate
-    from graphopt.hlo.restructure.sliding import forbids
-    from graphopt.jax_private import hlo_from_text
-
     text = TEXT.format(op="add", start=0, dims=16, out=prod(out), layout="0", window=window)
     graph = build_graph(hlo_from_text(text))
     (node,) = (n for n, op in enumerate(graph.ops) if op.name == "reduce-window")
