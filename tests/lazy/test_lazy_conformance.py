@@ -1,108 +1,26 @@
 """Functions on random arrays: the same values and dtypes as array-api-strict, whatever the tier."""
 
-import math
-import warnings
-
-import array_api_strict as strict
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import graphopt.lazy as lt
 
-with warnings.catch_warnings():  # the newest version is still marked as a draft
-    warnings.simplefilter("ignore")
-    strict.set_array_api_strict_flags(api_version="2025.12")
-
-FLOATS = ("float32", "float64")
-COMPLEX = ("complex64", "complex128")
-INTS = ("int8", "int32", "int64", "uint8", "uint64")
-REALS = (*FLOATS, *INTS)
-NUMERIC = (*REALS, *COMPLEX)
-ALL = ("bool", *NUMERIC)
-
-MODEST = settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+from .conformance import (
+    ALL,
+    COMPLEX,
+    FLOATS,
+    INTS,
+    MODEST,
+    NUMERIC,
+    REALS,
+    arrays,
+    axis_of,
+    both,
+    same_as_numpy,
 )
-
-
-def elements(dtype):
-    kind = np.dtype(dtype).kind
-    if kind == "b":
-        return st.booleans()
-    if kind in "iu":
-        low = 0 if kind == "u" else -20
-        return st.integers(low, 20)
-    real = st.integers(-64, 64).map(lambda v: v / 8)
-    return real if kind == "f" else st.builds(complex, real, real)
-
-
-@st.composite
-def arrays(draw, dtypes=NUMERIC, min_dims=0, max_dims=3, min_side=0, shape=None):
-    dtype = draw(st.sampled_from(dtypes))
-    if shape is None:
-        shape = draw(
-            hnp.array_shapes(min_dims=min_dims, max_dims=max_dims, min_side=min_side, max_side=4)
-        )
-    return draw(hnp.arrays(dtype, shape, elements=elements(dtype)))
-
-
-def both(function, *arrays_, compiled=False):
-    """Runs `function(xp, *arrays)` in both namespaces and compares everything it returns."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            expected = function(strict, *map(strict.asarray, arrays_))
-        except TypeError:
-            return  # mixed kinds, which the standard leaves open and array-api-strict refuses
-        except (ValueError, IndexError, OverflowError):
-            with pytest.raises((ValueError, TypeError, IndexError, OverflowError)):
-                lt.eval(function(lt, *map(lt.asarray, arrays_)))
-            return
-    with lt.config(tier="compiled" if compiled else "op-by-op"):
-        result = function(lt, *map(lt.asarray, arrays_))
-        same(result, expected)
-
-
-def same(result, expected):
-    if isinstance(expected, (tuple, list)):
-        assert len(result) == len(expected)
-        for a, b in zip(result, expected, strict=True):
-            same(a, b)
-        return
-    if not isinstance(expected, strict._array_object.Array):
-        assert result == expected
-        return
-    a, b = np.asarray(result), np.asarray(expected._array)
-    assert result.shape == expected.shape
-    assert str(result.dtype) == str(b.dtype)
-    assert a.dtype == b.dtype
-    if b.dtype.kind in "fc":
-        tolerance = 3e-5 if b.dtype in (np.float32, np.complex64) else 1e-10
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * (1 + _scale(b)))
-    else:
-        np.testing.assert_array_equal(a, b)
-
-
-def _scale(b):
-    finite = np.abs(b[np.isfinite(b)])
-    return float(finite.max()) if finite.size else 0.0
-
-
-def axis_of(data, x, several=False, none=True):
-    choices = [st.integers(-x.ndim, x.ndim - 1)] if x.ndim else []
-    if several and x.ndim:
-        choices.append(
-            st.lists(st.integers(0, x.ndim - 1), unique=True, max_size=x.ndim).map(tuple)
-        )
-    if none or not choices:
-        choices.append(st.none())
-    return data.draw(st.one_of(choices))
-
 
 REDUCTIONS = {
     "sum": NUMERIC, "prod": NUMERIC, "max": REALS, "min": REALS, "mean": FLOATS, "std": FLOATS,
@@ -212,12 +130,6 @@ def test_basic_indexing(compiled, data):
     index = basic_index(data, x.shape)
     with lt.config(tier="compiled" if compiled else "op-by-op"):
         same_as_numpy(lt.asarray(x)[index], x[index])
-
-
-def same_as_numpy(result, expected):
-    assert result.shape == expected.shape
-    assert np.asarray(result).dtype == expected.dtype
-    np.testing.assert_array_equal(np.asarray(result), expected)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -364,125 +276,3 @@ def test_creation(start, stop, step, k, shape, dtype):
         )  # fmt: skip
 
     both(program)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@MODEST
-@given(data=st.data())
-def test_products(compiled, data):
-    dtypes = (*FLOATS, "int64", "complex128")
-    batch = data.draw(st.sampled_from([(), (2,), (1, 2)]))
-    x = data.draw(arrays(dtypes, shape=(*batch, 3, 4)))
-    y = data.draw(arrays((str(x.dtype),), shape=(4, 2)))
-
-    def program(xp, a, b):
-        return (
-            xp.matmul(a, b), a @ b[:, 0], xp.vecdot(a, a), xp.tensordot(a, b, axes=1),
-            xp.matrix_transpose(a), xp.linalg.outer(b[:, 0], b[:, 1]), xp.linalg.trace(a),
-            xp.linalg.diagonal(a, offset=1), xp.linalg.cross(b[:3, 0], b[1:, 1]),
-        )  # fmt: skip
-
-    both(program, x, y, compiled=compiled)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@settings(MODEST, max_examples=15)
-@given(data=st.data())
-def test_linear_algebra(compiled, data):
-    shape = data.draw(st.sampled_from([(3, 3), (2, 3, 3), (1, 1)]))
-    x = data.draw(arrays(("float64", "complex128"), shape=shape))
-    x = x + 20 * np.eye(shape[-1])
-
-    def program(xp, a):
-        h = a + xp.conj(xp.matrix_transpose(a)) + 60 * xp.eye(a.shape[-1], dtype=a.dtype)
-        la = xp.linalg
-        values, vectors = la.eigh(h)
-        q, r = la.qr(a)
-        u, s, vh = la.svd(a, full_matrices=False)
-        return (
-            la.inv(a), la.det(a), la.solve(a, a[..., :1]), la.cholesky(h), la.cholesky(h, upper=True),
-            values, la.eigvalsh(h), la.svdvals(a), tuple(la.slogdet(a)), la.pinv(a),
-            la.matrix_rank(a), la.matrix_power(a, 3), la.matrix_power(a, -1), la.matrix_norm(a),
-            la.matrix_norm(a, ord=1), la.matrix_norm(a, ord="nuc"), la.vector_norm(a),
-            la.vector_norm(a, axis=-1, ord=1), la.vector_norm(a, axis=-1, ord=math.inf, keepdims=True),
-            q @ r, (u * xp.astype(s[..., None, :], a.dtype)) @ vh,
-            h @ vectors - vectors * xp.astype(values[..., None, :], a.dtype),
-        )  # fmt: skip
-
-    both(program, x, compiled=compiled)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@settings(MODEST, max_examples=15)
-@given(data=st.data())
-def test_fourier_transforms(compiled, data):
-    x = data.draw(arrays(("complex128", "complex64"), shape=(3, 4)))
-    r = data.draw(arrays(("float64", "float32"), shape=(3, 4)))
-    norm = data.draw(st.sampled_from(["backward", "ortho", "forward"]))
-    n = data.draw(st.sampled_from([None, 3, 6]))
-
-    def program(xp, a, b):
-        f = xp.fft
-        return (
-            f.fft(a, n=n, norm=norm), f.ifft(a, axis=0, norm=norm), f.rfft(b, n=n, norm=norm),
-            f.irfft(a, norm=norm), f.hfft(a, norm=norm), f.ihfft(b, norm=norm), f.fftn(a, norm=norm),
-            f.ifftn(a, axes=(1, 0), norm=norm), f.rfftn(b, norm=norm), f.irfftn(a, norm=norm),
-            f.fftn(a, s=(2, 5), axes=(0, 1)), f.irfftn(a, s=(3, 5), axes=(0, 1)),
-            f.rfftn(b, s=(4, 3), axes=(0, 1)),
-            f.fftshift(a), f.ifftshift(a, axes=0), f.fftfreq(5, d=0.5, dtype=xp.float64),
-            f.rfftfreq(6, dtype=xp.float64),
-        )  # fmt: skip
-
-    both(program, x, r, compiled=compiled)
-
-
-@MODEST
-@given(
-    pair=st.tuples(st.sampled_from(ALL), st.sampled_from(ALL)),
-    scalar=st.sampled_from([1, 1.0, True]),
-)
-def test_data_types(pair, scalar):
-    a, b = pair
-
-    def program(xp):
-        first, second = getattr(xp, a), getattr(xp, b)
-        kinds = ["bool", "signed integer", "unsigned integer", "integral", "real floating",
-                 "complex floating", "numeric"]  # fmt: skip
-        return tuple(xp.isdtype(first, kind) for kind in kinds), xp.isdtype(first, (second, "bool"))
-
-    both(program)
-    try:
-        expected = str(
-            np.dtype(strict.result_type(getattr(strict, a), getattr(strict, b))._np_dtype)
-        )
-    except TypeError:
-        return  # the standard leaves mixed kinds open
-    assert str(lt.result_type(getattr(lt, a), getattr(lt, b))) == expected
-    assert lt.can_cast(getattr(lt, a), getattr(lt, b)) is (expected == b)
-
-
-@MODEST
-@given(x=arrays(ALL), dtype=st.sampled_from(ALL))
-def test_astype(x, dtype):
-    if x.dtype.kind == "c" and np.dtype(dtype).kind not in "cb":
-        with pytest.raises(TypeError):
-            lt.astype(lt.asarray(x), getattr(lt, dtype))
-        return
-    if np.dtype(dtype).kind == "u":
-        x = abs(x).astype(x.dtype) if x.dtype.kind != "b" else x
-    same_as_numpy(lt.astype(lt.asarray(x), getattr(lt, dtype)), x.astype(dtype))
-
-
-@pytest.mark.parametrize("name", ["float32", "float64", "complex64", "complex128"])
-def test_finfo(name):
-    ours, theirs = lt.finfo(getattr(lt, name)), strict.finfo(getattr(strict, name))
-    for field in ("bits", "eps", "max", "min", "smallest_normal"):
-        assert getattr(ours, field) == getattr(theirs, field)
-        assert isinstance(getattr(ours, field), int if field == "bits" else float)
-    assert str(ours.dtype) == str(theirs.dtype._np_dtype)
-
-
-@pytest.mark.parametrize("name", ["int8", "int64", "uint8", "uint64"])
-def test_iinfo(name):
-    ours, theirs = lt.iinfo(getattr(lt, name)), strict.iinfo(getattr(strict, name))
-    assert (ours.bits, ours.max, ours.min) == (theirs.bits, theirs.max, theirs.min)
