@@ -8,21 +8,27 @@ Axis letters: N nodes, E edges, C computations, H hidden width, V values of a fi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions
+from graphopt.policy.arrays import (
+    FORBIDDEN,
+    Array,
+    Groups,
+    attend,
+    log_softmax,
+    norm,
+    normed_product,
+    product,
+    relu,
+)
 from graphopt.policy.features import Features
 from graphopt.policy.model import ModelConfig
 from graphopt.policy.space import DECODED, FieldInput
-
-Array = NDArray[Any]
-"""float32 throughout."""
 
 Ints = NDArray[np.int64]
 Parameters = Mapping[str, Array]
@@ -30,10 +36,6 @@ Parameters = Mapping[str, Array]
 
 Choose = Callable[[FieldInput, Array, NDArray[np.bool_]], Ints]
 """(field, logits [N, V], relevant bool [N]) -> chosen values [N]."""
-
-FORBIDDEN: Final = np.float32(-1e9)
-_CHUNK: Final = 16
-"""Attention segments computed at once: their scores stay in cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,40 +88,21 @@ class Edges:
         """Sorts the edges both ways."""
         count = len(features)
         order = np.argsort(features.senders, kind="stable")
-        self.operand_of = features.senders
-        self.user_of = features.receivers[order]
-        self._by_user = _Groups(features.receivers, count)
-        self._by_operand = _Groups(features.senders[order], count)
+        self._operands = Groups(features.senders, features.receivers, count)
+        self._users = Groups(features.receivers[order], features.senders[order], count)
 
-    def from_operands(self, x: Array, reduce: np.ufunc) -> Array:
-        """`reduce` over each node's operands, [N, H]; 0 without any."""
-        return self._by_user.reduce(x[self.operand_of], reduce)
+    def over_operands(self, x: Array) -> Array:
+        """Maximum over each node's operands, [N, H]; 0 without any."""
+        return self._operands.reduce(x, np.maximum)
 
-    def from_users(self, x: Array, reduce: np.ufunc) -> Array:
-        """`reduce` over each node's users, [N, H]; 0 without any."""
-        return self._by_operand.reduce(x[self.user_of], reduce)
+    def over_users(self, x: Array) -> Array:
+        """Maximum over each node's users, [N, H]; 0 without any."""
+        return self._users.reduce(x, np.maximum)
 
     def means(self, x: Array) -> tuple[Array, Array]:
-        """Means over operands and over users, [N, H] each."""
-        operands = self.from_operands(x, np.add) * self._by_user.inverse
-        return operands, self.from_users(x, np.add) * self._by_operand.inverse
-
-
-class _Groups:
-    """Consecutive rows reduced to one row per group."""
-
-    def __init__(self, ids: NDArray[np.int32], count: int) -> None:
-        sizes = np.bincount(ids, minlength=count)
-        self.count = count
-        self.filled = np.flatnonzero(sizes)
-        self.starts = (np.cumsum(sizes) - sizes)[self.filled]
-        self.inverse = (1.0 / np.maximum(sizes, 1)).astype(np.float32)[:, None]
-
-    def reduce(self, rows: Array, reduce: np.ufunc) -> Array:
-        out = np.zeros((self.count, rows.shape[1]), np.float32)
-        if len(self.filled):
-            out[self.filled] = reduce.reduceat(rows, self.starts, axis=0)
-        return out
+        """Means over operands and over users, [N, H] each; 0 without any."""
+        operands = self._operands.reduce(x, np.add) * self._operands.inverse
+        return operands, self._users.reduce(x, np.add) * self._users.inverse
 
 
 class NumpyPolicy:
@@ -143,14 +126,12 @@ class NumpyPolicy:
             p["op_embedding"][features.opcode],
             p["dtype_embedding"][features.dtype],
         )
-        x = _relu(self._dense("embed", np.concatenate(columns, axis=1)))
+        x = relu(self._dense("embed", np.concatenate(columns, axis=1)))
         edges = Edges(features)
         for layer in range(self.config.layers):
-            received = _receive(features, edges, _relu(self._dense(f"messages.{layer}", x)))
-            joined = np.concatenate([x, *received], axis=1)
-            x = self._norm(
-                f"message_norms.{layer}", x + _relu(self._dense(f"updates.{layer}", joined))
-            )
+            moved = relu(self._update(layer, features, edges, x))
+            moved += x
+            x = self._norm(f"message_norms.{layer}", moved)
         pooled = np.concatenate([x.mean(axis=0), features.share @ x, x.max(axis=0)])
         summary = np.tanh(self._dense("summary", pooled))
         scales = tuple(self._scale(layer, summary) for layer in range(self.config.depth))
@@ -159,7 +140,7 @@ class NumpyPolicy:
 
     def value(self, encoded: Encoded) -> float:
         """Expected reward of sampled decisions."""
-        hidden = _relu(self._dense("value_hidden", encoded.summary))
+        hidden = relu(self._dense("value_hidden", encoded.summary))
         return float(self._dense("value_out", hidden)[0])
 
     def decode(self, encoded: Encoded, choose: Choose) -> Decoded:
@@ -197,20 +178,58 @@ class NumpyPolicy:
             deviates |= differs
         return self._gain(encoded, told, deviates)
 
+    def _update(self, layer: int, features: Features, edges: Edges, x: Array) -> Array:
+        """The dense layer over the node's own state and five messages, each by its part of the kernel.
+
+        The messages come from operands, users, the computation, called computations and the calling node.
+        What is the same for a whole computation is multiplied once.
+        """
+        sent = relu(self._dense(f"messages.{layer}", x))
+        to_users, to_operands, shared = np.split(sent, 3, axis=1)
+        own, of_operands, of_users, of_computation, of_callee, of_caller = np.split(
+            self.parameters[f"updates.{layer}.kernel"], 6
+        )
+        out = product(x, own)
+        out += product(edges.over_operands(to_users), of_operands)
+        out += product(edges.over_users(to_operands), of_users)
+        inside = np.maximum.reduceat(shared, features.first, axis=0)
+        once = inside @ of_computation
+        called = np.flatnonzero(features.caller >= 0)
+        callers, places = np.unique(features.caller[called], return_inverse=True)
+        once[called] += (to_users[callers] @ of_caller)[places]
+        out += np.repeat(once, np.diff(np.append(features.first, len(x))), axis=0)
+        reached = np.zeros(
+            (len(callers), shared.shape[1]), np.float32
+        )  # as maxima over nothing are
+        np.maximum.at(reached, places, inside[called])
+        out[callers] += reached @ of_callee
+        out += self.parameters[f"updates.{layer}.bias"]
+        return out
+
     def _dense(self, name: str, x: Array) -> Array:
-        out = x @ self.parameters[f"{name}.kernel"]
+        kernel = self.parameters[f"{name}.kernel"]
+        out = product(x, kernel) if x.ndim == 2 else x @ kernel
         bias = self.parameters.get(f"{name}.bias")
         if bias is not None:
             out += bias
         return out
 
     def _norm(self, name: str, x: Array) -> Array:
-        centred: Array = x - x.mean(axis=-1, keepdims=True)
-        variance = np.einsum("nh,nh->n", centred, centred)[:, None] / np.float32(x.shape[-1])
-        centred *= 1.0 / np.sqrt(variance + np.float32(1e-6))
-        centred *= self.parameters[f"{name}.scale"]
-        centred += self.parameters[f"{name}.bias"]
-        return centred
+        return norm(x, self.parameters[f"{name}.scale"], self.parameters[f"{name}.bias"])
+
+    def _normed(
+        self, norm_name: str, name: str, x: Array, modulation: Array | None = None
+    ) -> Array:
+        """A dense layer of normalised states, which `modulation` [H] multiplies before."""
+        p = self.parameters
+        scale, shift = p[f"{norm_name}.scale"], p[f"{norm_name}.bias"]
+        if modulation is not None:
+            scale, shift = scale * modulation, shift * modulation
+        out = normed_product(x, scale, shift, p[f"{name}.kernel"])
+        bias = p.get(f"{name}.bias")
+        if bias is not None:
+            out += bias
+        return out
 
     def _scale(self, layer: int, summary: Array) -> Array:
         if not self.config.superposition:
@@ -221,13 +240,15 @@ class NumpyPolicy:
     def _block(self, layer: int, x: Array, scale: Array) -> Array:
         name = f"blocks.{layer}"
         if self.config.attention:
-            qkv = self._dense(f"{name}.qkv", self._norm(f"{name}.attend_norm", x) * scale)
-            x = x + self._dense(f"{name}.mix", attend(qkv, self.config))
-        hidden = _relu(self._dense(f"{name}.dense_in", self._norm(f"{name}.dense_norm", x) * scale))
-        return x + self._dense(f"{name}.dense_out", hidden)
+            qkv = self._normed(f"{name}.attend_norm", f"{name}.qkv", x, scale)
+            x = x + self._dense(f"{name}.mix", attend(qkv, self.config.heads, self.config.segment))
+        hidden = relu(self._normed(f"{name}.dense_norm", f"{name}.dense_in", x, scale))
+        out = self._dense(f"{name}.dense_out", hidden)
+        out += x
+        return out
 
     def _logits(self, index: int, field: FieldInput, stage: Array) -> Array:
-        query = self._dense(f"heads.{index}.query", self._norm("head_norm", stage))
+        query = self._normed("head_norm", f"heads.{index}.query", stage)
         keys = self._dense(f"heads.{index}.keys", field.values)
         scores = query @ keys.T + self._dense(f"heads.{index}.bias", field.values)[:, 0]
         return deviation_logits(scores, field, float(self.parameters["start_logit"][index]))
@@ -241,10 +262,12 @@ class NumpyPolicy:
     def _tell(
         self, edges: Edges, field: FieldInput, action: Ints, differs: NDArray[np.bool_]
     ) -> Array:
-        described = np.empty((len(action), field.values.shape[1] + 1), np.float32)
-        described[:, :-1] = field.values[action]
-        described[:, -1] = differs
-        code = _relu(self._dense("decision_in", described))
+        count = len(field.values)
+        described = np.zeros((2, count, field.values.shape[1] + 1), np.float32)  # kept, changed
+        described[:, :, :-1] = field.values
+        described[1, :, -1] = 1.0
+        known = relu(self._dense("decision_in", described.reshape(2 * count, -1)))
+        code = known.take(action + count * differs, axis=0)
         return self._dense("decision_out", np.concatenate([code, *edges.means(code)], axis=1))
 
     def _gain(self, encoded: Encoded, told: Array, deviates: NDArray[np.bool_]) -> Array:
@@ -252,45 +275,11 @@ class NumpyPolicy:
         if not len(rows):
             return np.zeros(self.parameters["gain_out.kernel"].shape[1], np.float32)
         wide = np.broadcast_to(encoded.summary, (len(rows), len(encoded.summary)))
-        z = _relu(
+        z = relu(
             self._dense("gain_in", np.concatenate([encoded.x[rows], told[rows], wide], axis=1))
         )
         pooled = np.concatenate([encoded.features.share[rows] @ z, z.max(axis=0)])
-        return self._dense("gain_out", _relu(self._dense("gain_hidden", pooled)))
-
-
-def attend(qkv: Array, config: ModelConfig) -> Array:
-    """Each segment attends to itself and the one before; [N, 3H] -> [N, H]."""
-    count, length, heads = len(qkv), config.segment, config.heads
-    width = config.hidden // heads
-    segments = -(-count // length)
-    padded = np.zeros((segments + 1, length, 3, heads, width), np.float32)  # one of zeros before
-    padded[1:].reshape(segments * length, -1)[:count] = qkv
-    places = np.arange(-length, segments * length).reshape(segments + 1, length)
-    seen = (places >= 0) & (places < count)
-    out = np.empty((segments, length, heads, width), np.float32)
-    for begin in range(0, segments, _CHUNK):
-        end = min(begin + _CHUNK, segments)
-        # [segments, heads, length, width] each
-        query = padded[begin + 1 : end + 1, :, 0].transpose(0, 2, 1, 3) / np.float32(
-            math.sqrt(width)
-        )
-        keys = _window(padded[:, :, 1], begin, end).transpose(0, 2, 3, 1)
-        values = _window(padded[:, :, 2], begin, end).transpose(0, 2, 1, 3)
-        scores = query @ keys
-        hidden = ~_window(seen, begin, end)
-        if hidden.any():
-            scores += np.where(hidden, FORBIDDEN, np.float32(0.0))[:, None, None, :]
-        scores -= scores.max(axis=-1, keepdims=True)
-        np.exp(scores, out=scores)
-        total = scores.sum(axis=-1, keepdims=True)
-        out[begin:end] = ((scores @ values) / total).transpose(0, 2, 1, 3)
-    return out.reshape(segments * length, -1)[:count]
-
-
-def _window(x: NDArray[Any], begin: int, end: int) -> NDArray[Any]:
-    """Segments begin..end-1, each after its predecessor, along axis 1."""
-    return np.concatenate([x[begin:end], x[begin + 1 : end + 1]], axis=1)
+        return self._dense("gain_out", relu(self._dense("gain_hidden", pooled)))
 
 
 def deviation_logits(scores: Array, field: FieldInput, start_logit: float) -> Array:
@@ -301,35 +290,3 @@ def deviation_logits(scores: Array, field: FieldInput, start_logit: float) -> Ar
     logits[nodes, field.start] = scores[nodes, field.start] + np.float32(start_logit)
     logits[~field.mask] = FORBIDDEN
     return logits
-
-
-def log_softmax(logits: Array) -> Array:
-    """Log-probabilities along the last axis."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    logs: Array = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return logs
-
-
-def _relu(x: Array) -> Array:
-    np.maximum(x, np.float32(0.0), out=x)
-    return x
-
-
-def _receive(features: Features, edges: Edges, sent: Array) -> list[Array]:
-    """Messages of operands, users, the computation, called computations, and the calling node."""
-    count = len(features)
-    to_users, to_operands, shared = np.split(sent, 3, axis=1)
-    sizes = np.diff(np.append(features.first, count))
-    inside = np.maximum.reduceat(shared, features.first, axis=0)
-    callee = np.zeros_like(shared)
-    calling = np.zeros_like(inside)
-    called = np.flatnonzero(features.caller >= 0)
-    np.maximum.at(callee, features.caller[called], inside[called])
-    calling[called] = to_users[features.caller[called]]
-    return [
-        edges.from_operands(to_users, np.maximum),
-        edges.from_users(to_operands, np.maximum),
-        np.repeat(inside, sizes, axis=0),
-        callee,
-        np.repeat(calling, sizes, axis=0),
-    ]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.machine import Machine
+from graphopt.policy.arrays import Array, log_softmax
 from graphopt.policy.features import extract
-from graphopt.policy.inference import Array, Decoded, Encoded, Ints, NumpyPolicy, log_softmax
+from graphopt.policy.inference import Decoded, Encoded, Ints, NumpyPolicy
 from graphopt.policy.space import FieldInput
 
 

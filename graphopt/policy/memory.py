@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind
 from graphopt.policy import costs
@@ -50,16 +52,19 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
     unit_ns = _ns_per_element(graph, model, fuse)
     program_ns = model.computations[-1].default_ns(model.cores)
     least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns)
-    reads_alike = _reads_alike(graph, fuse)
+    reads_alike: list[bool] = []
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in range(len(graph) - 1, -1, -1):
         if fuse[node]:  # nobody asks who reads what is in memory already
             readers[node] = _readers(graph.user_lists[node], fuse, readers)
         if fuse[node] and may_write[node] and graph.ops[node].name not in NEVER_WRITTEN:
-            total = counted.of(node)
-            across = 0.0 if reads_alike[node] else counted.across(node)
-            extra = (total - elements[node]) * unit_ns[node]
+            extra = (counted.of(node) - elements[node]) * unit_ns[node]
+            across = counted.across(node)
+            if across and extra > 0.0:
+                # what a node reads comes before it, so it is still fused as it was at first
+                reads_alike = reads_alike or _reads_alike(graph, fuse)
+                across = 0.0 if reads_alike[node] else across
             memory = RECOMPUTE_MARGIN * _memory_ns(nbytes[node], len(readers[node]), across)
             if extra > memory + least / max(1.0, float(graph.executions[node])):
                 fuse[node] = False
@@ -92,26 +97,29 @@ def _memory_ns(nbytes: int, readers: int, across: float) -> float:
 
 def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
     """Per node: it reads an array from memory that is about as large, so its order of reading is not new."""
-    out: list[bool] = []
-    for node, operands in enumerate(graph.operand_lists):
-        large = [o for o in operands if 2 * graph.elements[o] >= graph.elements[node]]
-        out.append(any(out[o] if fuse[o] else True for o in large))
+    users = np.repeat(np.arange(len(graph)), np.diff(graph.operand_start))
+    large = 2 * graph.elements[graph.operands] >= graph.elements[users]
+    out = [False] * len(graph)
+    for user, operand in zip(users[large].tolist(), graph.operands[large].tolist(), strict=True):
+        if not fuse[operand] or out[operand]:
+            out[user] = True
     return out
 
 
 def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
-    """Nanoseconds to compute one element of each node from values in memory."""
-    out: list[float] = []
+    """Nanoseconds to compute one element of each fused node from values in memory; 0 for others."""
+    out = [0.0] * len(graph)
     for node, op in enumerate(graph.ops):
+        if not fuse[node]:
+            continue
         shares = model.shares[node]
         free = op.name in NEVER_WRITTEN  # in a loop these are addresses, or computed once per row
         ns = 0.0 if free else element_ns(graph, node, FUSED_OPERATIONS_PER_NS)
         if op.name == "reduce":
             ns = reduced_ns(graph, node) * shares[0]
         for operand, share in zip(graph.operand_lists[node], shares, strict=True):
-            if fuse[operand]:
-                ns += out[operand] * share
-        out.append(min(ns, 1e6))
+            ns += out[operand] * share
+        out[node] = min(ns, 1e6)
     return out
 
 

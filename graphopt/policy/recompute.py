@@ -20,24 +20,30 @@ MOST_COPIES: Final = 1e6
 Places = dict[tuple[int, int], float]
 """Index expression -> evaluations there."""
 
+_NOWHERE: Final[Places] = {}
+
 
 def shares(graph: Graph) -> list[tuple[float, ...]]:
     """Operand elements evaluated per result element, per node and operand."""
     return [
         tuple(_share(graph, node, operand) for operand in operands)
-        for node, operands in enumerate(graph.operand_lists)
+        if op.name in _SHARING
+        else (1.0,) * len(operands)
+        for node, (op, operands) in enumerate(zip(graph.ops, graph.operand_lists, strict=True))
     ]
+
+
+_SHARING: Final = frozenset({"reduce", "concatenate", "pad", "broadcast"})
+"""Operations that do not evaluate one element of every operand per element of their own."""
 
 
 def _share(graph: Graph, node: int, operand: int) -> float:
     op = graph.ops[node]
     if op.name == "reduce":
         return max(1.0, float(graph.elements[operand]) / max(1.0, float(graph.elements[node])))
-    if op.name in ("concatenate", "pad") or (
-        op.name == "broadcast" and _repeats_innermost(graph, node)
-    ):
-        return float(graph.elements[operand]) / max(1.0, float(graph.elements[node]))
-    return 1.0
+    if op.name == "broadcast" and not _repeats_innermost(graph, node):
+        return 1.0
+    return float(graph.elements[operand]) / max(1.0, float(graph.elements[node]))
 
 
 def _repeats_innermost(graph: Graph, node: int) -> bool:
@@ -61,8 +67,12 @@ class Evaluations:
         """
         self.graph = graph
         self._shares = shares
+        self._operands = graph.operand_lists
         self._elements = graph.elements.tolist()
-        self._uses: list[Places] = [{} for _ in range(len(graph))]
+        self._elementwise = [op.kind is OpKind.ELEMENTWISE for op in graph.ops]
+        self._uses: list[Places] = [_NOWHERE] * len(graph)
+        self._own = [False] * len(graph)
+        """The node's uses are a dictionary of its own, not that of its only user so far."""
         self._across = [0.0] * len(graph)
 
     def of(self, node: int) -> float:
@@ -80,21 +90,31 @@ class Evaluations:
             node: all its users have been passed.
             fused: [N]; True where a node is computed inside its users.
         """
-        places = self._uses[node] if fused[node] else {(node, -1): float(self._elements[node])}
-        self._uses[node] = {}
+        used, self._uses[node] = self._uses[node], _NOWHERE
+        read = [(s, o) for s, o in enumerate(self._operands[node]) if fused[o]]
+        if not read:
+            return
+        places = used if fused[node] else {(node, -1): float(self._elements[node])}
         here = sum(places.values())
         across = here if turns(self.graph, node) else self._across[node] if fused[node] else 0.0
-        elementwise = self.graph.ops[node].kind is OpKind.ELEMENTWISE
-        for slot, operand in enumerate(self.graph.operand_lists[node]):
-            if not fused[operand]:
-                continue
-            self._across[operand] = min(self._across[operand] + across, MOST_EVALUATIONS)
-            if elementwise:
-                self._uses[operand].update(places)
+        for slot, operand in read:
+            if across:
+                self._across[operand] = min(self._across[operand] + across, MOST_EVALUATIONS)
+            if self._elementwise[node]:
+                self._add(operand, places)
             else:
                 place = place_read(self.graph, node, slot, places)
-                evaluations = here * self._shares[node][slot]
-                self._uses[operand][place] = min(evaluations, MOST_EVALUATIONS)
+                evaluations = min(here * self._shares[node][slot], MOST_EVALUATIONS)
+                self._add(operand, {place: evaluations})
+
+    def _add(self, node: int, places: Places) -> None:
+        if not self._uses[node]:
+            self._uses[node] = places
+            return
+        if not self._own[node]:
+            self._uses[node] = dict(self._uses[node])
+            self._own[node] = True
+        self._uses[node].update(places)
 
 
 def turns(graph: Graph, node: int) -> bool:
