@@ -256,12 +256,14 @@ class Bench:
     placement, placement-real, placement-models, placement-scale or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
+    out: Path = Path("report/bench")
+    """Directory for what search has finished: the same command goes on after an interruption."""
 
     def run(self) -> int:
         """Always exit status 0."""
         from graphopt.evaluate.bench import run_bench
 
-        run_bench(self.what, self.budget_s)
+        run_bench(self.what, self.budget_s, self.out)
         return 0
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rich.console import Console
 from small_programs import STATE, chain
 
 from graphopt.corpus import Program
 from graphopt.evaluate.bench_bank_corpus import FEWEST, compare_program, summary
-from graphopt.evaluate.bench_search import SearchRow, search_program
+from graphopt.evaluate.bench_search import (
+    EVALUATIONS,
+    Finished,
+    SearchRow,
+    search_program,
+    summarise,
+)
 from graphopt.hlo import build_graph
 from graphopt.measure import compile_with
 from graphopt.measure.kernel_model import KernelModel
@@ -62,6 +69,29 @@ def test_searches_are_compared_by_what_they_ended_with(loop):
 def test_a_search_arrives_when_it_is_as_fast_as_the_better_rival(steps, at, fewer):
     row = SearchRow("p", 10, {"annealing": 1.5, "genetic": 1.2}, steps, 40)
     assert row.reached_at == at and row.fewer == fewer
+
+
+def test_an_interrupted_comparison_goes_on(tmp_path):
+    path = tmp_path / "report" / "search.jsonl"
+    row = SearchRow("p", 10, {"annealing": 1.5, "genetic": 1.2}, ((0, 1.0), (2, 1.6)), EVALUATIONS)
+    first = Finished(path, "one policy")
+    assert not first.rows
+    first.add(row)
+    first.add(row)
+    assert Finished(path, "one policy").rows == {"p": row}
+    assert not Finished(path, "another policy").rows
+    assert len(path.read_text().splitlines()) == 1
+
+
+def test_programs_in_which_no_rival_gained_are_not_compared():
+    lost = SearchRow("lost", 10, {"annealing": 1.0, "genetic": 0.9}, ((0, 1.0),), 40)
+    won = SearchRow("won", 10, {"annealing": 2.0, "genetic": 1.2}, ((0, 1.0), (4, 2.2)), 40)
+    assert "not compared" in str(lost) and "not compared" not in str(won)
+    console = Console(record=True, width=200)
+    summarise([lost, won], console)
+    text = console.export_text()
+    assert "2 programs" in text and "in 1 a rival gained" in text and "10.0 times fewer" in text
+    summarise([lost], console)
 
 
 def test_where_rivals_lose_the_default_is_the_goal():

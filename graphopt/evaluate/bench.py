@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Final
 
@@ -49,8 +50,16 @@ LARGE: Final = ("scan_many_carries_grad",)
 SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
 
 
-def run_bench(what: str, budget_s: float, console: Console | None = None) -> None:
+def run_bench(
+    what: str, budget_s: float, out: Path = Path("report/bench"), console: Console | None = None
+) -> None:
     """Runs one benchmark or all and prints tables.
+
+    Args:
+        what: name of one benchmark, or all.
+        budget_s: seconds of timing per program.
+        out: directory for what a long benchmark has finished, so that it can go on.
+        console: what is written to.
 
     Raises:
         WorkloadError: there is no such benchmark.
@@ -64,7 +73,7 @@ def run_bench(what: str, budget_s: float, console: Console | None = None) -> Non
         "bank-corpus": _bank_corpus,
         "env": _env,
         "agents": _agents,
-        "search": bench_search,
+        "search": lambda console, _: bench_search(console, out),
         "policy": bench_policy,
         "faults": bench_faults,
         "lazy": _lazy,

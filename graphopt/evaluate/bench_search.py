@@ -2,16 +2,21 @@
 
 On each program annealing and the genetic search spend all their evaluations, every one a compiled, checked
 and timed module. The tuner's search starts from the policy's proposals and has as many. Single short looks
-flatter a search that takes many, so what each ended with is measured again, longer, and the policy's search
-has arrived when one of its bests, measured likewise, is as fast as the better of the two.
+flatter a search that takes many, so what each ended with is measured again, longer, and counts where that
+says with confidence that XLA's default is slower. The policy's search has arrived when one of its bests, measured
+likewise, is as fast as the better of the two. Programs in which neither of the two gained are not compared.
+
+Finished programs are kept in a file, so that an interrupted run can go on.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import geometric_mean
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -29,11 +34,11 @@ from graphopt.policy.suggestions import suggestions
 
 SPLIT: Final = "held-out"
 EVERY: Final = 4
-"""Every so many programs of the split are searched: each takes a minute or two."""
+"""Every so many programs of the split are searched, those far apart first: each takes some minutes."""
 
 RIVALS: Final = ("annealing", "genetic")
 EVALUATIONS: Final = 40
-LONG_S: Final = 1.0
+LONG_S: Final = 3.0
 """Timing of what a search ended with."""
 
 AS_FAST: Final = 0.98
@@ -64,6 +69,11 @@ class SearchRow:
         return max(1.0, *self.rivals.values())
 
     @property
+    def best(self) -> float:
+        """What the search with the policy reached; XLA's default if it lost."""
+        return max(1.0, *(speedup for _, speedup in self.steps))
+
+    @property
     def reached_at(self) -> int | None:
         """Evaluations until the search with the policy was as fast; None if it never was."""
         arrived = (n for n, speedup in self.steps if speedup >= AS_FAST * self.goal)
@@ -78,11 +88,9 @@ class SearchRow:
     def __str__(self) -> str:
         """A row of a Markdown table."""
         rivals = " | ".join(f"{speedup:.2f}x" for speedup in self.rivals.values())
-        best = max((s for _, s in self.steps), default=1.0)
         at = "not reached" if self.reached_at is None else str(self.reached_at)
-        return (
-            f"| {self.program} | {self.nodes} | {rivals} | {best:.2f}x | {at} | {self.fewer:.1f}x |"
-        )
+        fewer = f"{self.fewer:.1f}x" if self.goal > 1.0 else "not compared"
+        return f"| {self.program} | {self.nodes} | {rivals} | {self.best:.2f}x | {at} | {fewer} |"
 
 
 def search_program(
@@ -122,44 +130,86 @@ def _with_policy(
 
 
 def _long(scorer: MeasuredScorer, decisions: Decisions) -> float:
-    """Speed-up over XLA's default; 0 for a failure, exactly 1 for the default."""
+    """Speed-up over XLA's default; at most 1 without confidence in it, 0 for a failure."""
     if decisions.same_as(scorer.graph.default):
         return 1.0
     found = scorer.runner.measure(decisions, budget_s=LONG_S, method="search")
-    return found.ratio if found.ok else 0.0
+    if not found.ok:
+        return 0.0
+    return found.ratio if found.low > 1.0 else min(1.0, found.ratio)
 
 
-def bench_search(console: Console, budget_s: float) -> None:
-    """Prints a row per program, then the geometric mean of how many fewer evaluations it took."""
+def bench_search(console: Console, out: Path) -> None:
+    """Prints a row per program, then the geometric mean of how many fewer evaluations it took.
+
+    Args:
+        console: what is written to.
+        out: directory of ``search.jsonl``, which keeps finished programs; those in it are not searched again.
+    """
     policy = resolve(DEFAULT)
-    programs = list(load_programs(SPLIT).values())[::EVERY]
+    programs = list(load_programs(SPLIT).values())
     console.print(
         f"| program | nodes | {' | '.join(RIVALS)} | with {policy.name} | reached at | fewer |\n"
         f"|{' --- |' * (5 + len(RIVALS))}",
         highlight=False,
     )
-    rows = [row for program in programs if (row := _row(program, policy, console)) is not None]
+    known = Finished(out / "search.jsonl", policy.key)
+    rows = []
+    for program in [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]:
+        row = known.rows.get(program.name) or _row(program, policy, console)
+        if row is not None:
+            console.print(str(row), highlight=False)
+            rows.append(row)
+            known.add(row)
     summarise(rows, console)
+
+
+class Finished:
+    """Rows of an earlier run with the same policy and as many evaluations, in a file of JSON lines."""
+
+    def __init__(self, path: Path, policy_key: str) -> None:
+        """Reads the file if there is one."""
+        self.path = path
+        self.rows: dict[str, SearchRow] = {}
+        self._mark = {"policy": policy_key, "evaluations": EVALUATIONS}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            entry: dict[str, Any] = json.loads(line)
+            if all(entry[name] == value for name, value in self._mark.items()):
+                del entry["policy"]
+                steps = tuple((int(count), float(speedup)) for count, speedup in entry.pop("steps"))
+                self.rows[entry["program"]] = SearchRow(**entry, steps=steps)
+
+    def add(self, row: SearchRow) -> None:
+        """Keeps a row that is not known yet."""
+        if row.program in self.rows:
+            return
+        self.rows[row.program] = row
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps(asdict(row) | self._mark) + "\n")
 
 
 def _row(program: Program, policy: NamedPolicy, console: Console) -> SearchRow | None:
     try:
-        row = search_program(program, policy)
+        return search_program(program, policy)
     except Exception as error:  # a program that fails is named; the others go on
         console.print(f"| {program.name} | failed: {error} |", highlight=False)
         return None
-    console.print(str(row), highlight=False)
-    return row
 
 
 def summarise(rows: Sequence[SearchRow], console: Console) -> None:
-    """Geometric means over the programs."""
-    reached = sum(row.reached_at is not None for row in rows)
-    goals = geometric_mean([row.goal for row in rows])
-    bests = geometric_mean([max(1.0, *(s for _, s in row.steps)) for row in rows])
+    """Geometric means over the programs in which a rival gained."""
+    compared = [row for row in rows if row.goal > 1.0]
+    console.print(f"{len(rows)} programs, {EVALUATIONS} evaluations each", highlight=False)
+    if not compared:
+        return
+    reached = sum(row.reached_at is not None for row in compared)
+    goal, best, fewer = (
+        geometric_mean([getattr(row, name) for row in compared])
+        for name in ("goal", "best", "fewer")
+    )
     console.print(
-        f"{len(rows)} programs, {EVALUATIONS} evaluations each: the better rival reaches {goals:.2f}x, the "
-        f"search with the policy {bests:.2f}x; it arrives on {reached} programs, with "
-        f"{geometric_mean([row.fewer for row in rows]):.1f} times fewer evaluations (geometric means)",
+        f"in {len(compared)} a rival gained: the better one {goal:.2f}x, the search with the policy {best:.2f}x; "
+        f"it arrives in {reached}, with {fewer:.1f} times fewer evaluations (geometric means)",
         highlight=False,
     )
