@@ -3,8 +3,8 @@
 On each program annealing and the genetic search spend all their evaluations, every one a compiled, checked
 and timed module. The tuner's search starts from the policy's proposals and has as many. Single short looks
 flatter a search that takes many, so what each ended with is measured again, longer, and counts where that
-says with confidence that XLA's default is slower. The policy's search has arrived when one of its bests, measured
-likewise, is as fast as the better of the two. Programs in which neither of the two gained are not compared.
+says with confidence that XLA's default is slower. The policy's search has arrived when one of its bests,
+measured likewise, is as fast as the better of the two. Programs in which neither gained are not compared.
 
 Finished programs are kept in a file, so that an interrupted run can go on.
 """
@@ -209,7 +209,7 @@ def summarise(rows: Sequence[SearchRow], console: Console) -> None:
         for name in ("goal", "best", "fewer")
     )
     console.print(
-        f"in {len(compared)} a rival gained: the better one {goal:.2f}x, the search with the policy {best:.2f}x; "
-        f"it arrives in {reached}, with {fewer:.1f} times fewer evaluations (geometric means)",
+        f"in {len(compared)} a rival gained: the better one {goal:.2f}x, the search with the policy "
+        f"{best:.2f}x; it arrives in {reached}, with {fewer:.1f} times fewer evaluations (geometric means)",
         highlight=False,
     )
