@@ -190,11 +190,22 @@ class GuardedPolicy:
             name = f"heuristic, because the network failed: {type(error).__name__}"
             return None if found is None else Judged(name, found, math.nan, math.nan)
 
-    def _choose(self, graph: Graph) -> Judged | None:
+    def ranked(self, graph: Graph) -> list[Judged]:
+        """All candidates, gate or not, what promises most first."""
+        if not len(graph):
+            return []
+        model, encoded = self._encode(graph)
+        found = judge(self.learned.network, graph, encoded, model)
+        return sorted(found, key=lambda j: -j.gain if math.isfinite(j.gain) else math.inf)
+
+    def _encode(self, graph: Graph) -> tuple[CostModel, Encoded]:
         model = CostModel(graph)
         start = heuristic_steps(graph, STEPS, model)
         with np.errstate(all="ignore"):
-            encoded = self.learned.network.encode(extract(graph, self.machine, start))
+            return model, self.learned.network.encode(extract(graph, self.machine, start))
+
+    def _choose(self, graph: Graph) -> Judged | None:
+        model, encoded = self._encode(graph)
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)
