@@ -190,22 +190,11 @@ class GuardedPolicy:
             name = f"heuristic, because the network failed: {type(error).__name__}"
             return None if found is None else Judged(name, found, math.nan, math.nan)
 
-    def ranked(self, graph: Graph) -> list[Judged]:
-        """All candidates, gate or not, what promises most first."""
-        if not len(graph):
-            return []
-        model, encoded = self._encode(graph)
-        found = judge(self.learned.network, graph, encoded, model)
-        return sorted(found, key=lambda j: -j.gain if math.isfinite(j.gain) else math.inf)
-
-    def _encode(self, graph: Graph) -> tuple[CostModel, Encoded]:
+    def _choose(self, graph: Graph) -> Judged | None:
         model = CostModel(graph)
         start = heuristic_steps(graph, STEPS, model)
         with np.errstate(all="ignore"):
-            return model, self.learned.network.encode(extract(graph, self.machine, start))
-
-    def _choose(self, graph: Graph) -> Judged | None:
-        model, encoded = self._encode(graph)
+            encoded = self.learned.network.encode(extract(graph, self.machine, start))
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)

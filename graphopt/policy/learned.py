@@ -6,7 +6,6 @@ Axis letters: N nodes, B samples, V values of a field.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,6 @@ from graphopt.policy.arrays import Array, log_softmax
 from graphopt.policy.features import extract
 from graphopt.policy.inference import Decoded, Encoded, Ints, NumpyPolicy
 from graphopt.policy.space import FieldInput
-
-DRAWS: Final = 32
-DRAWN_NODES: Final = 40_000
-"""Draws for a search, of which the best are suggested; fewer for large graphs: nodes in all of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +108,11 @@ class LearnedPolicy:
             return proposal(graph, encoded, self.network.decode(encoded, most_likely))
 
     def suggestions(self, graph: Graph, count: int, seed: int = 0) -> list[Decisions]:
-        """The most likely decisions, then the best draws by expected gain: starting points of a search.
+        """The most likely decisions, then different draws: starting points of a search; legal.
 
         Args:
             graph: what is to be searched.
-            count: most vectors, all legal; fewer if draws repeat.
+            count: most vectors; fewer if draws repeat.
             seed: of the draws.
         """
         if not len(graph):
@@ -126,12 +121,11 @@ class LearnedPolicy:
         found = [self._propose(graph, encoded).decisions]
         if count > 1:
             with np.errstate(all="ignore"):
-                draws = max(count - 1, min(DRAWS, DRAWN_NODES // len(graph)))
-                free = np.ones((draws, len(graph)), np.bool_)
-                drawn = sample(self.network, encoded, np.random.default_rng(seed), free)
-            batch = drawn.decisions(graph)
-            for index in np.argsort(-drawn.gains, kind="stable").tolist():
-                if len(found) < count and not any(batch[index].same_as(other) for other in found):
+                free = np.ones((count - 1, len(graph)), np.bool_)
+                rng = np.random.default_rng(seed)
+                batch = sample(self.network, encoded, rng, free).decisions(graph)
+            for index in range(len(batch)):
+                if not any(batch[index].same_as(other) for other in found):
                     found.append(batch[index].copy())
         return found
 

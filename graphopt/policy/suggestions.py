@@ -10,9 +10,6 @@ from graphopt.policy.base import NamedPolicy
 from graphopt.policy.guarded import GuardedPolicy
 from graphopt.policy.learned import LearnedPolicy
 
-JUDGED: Final = 8
-"""Candidates that a network judges to be best."""
-
 SAMPLES: Final = 4
 """Draws of a network, its likeliest decisions included."""
 
@@ -23,7 +20,7 @@ MAX_NODES: Final = 20_000
 def suggestions(
     policy: NamedPolicy | None, graph: Graph, seed: int = 0, samples: int = SAMPLES
 ) -> list[tuple[str, Decisions]]:
-    """(name, decisions) of a policy: what it would decide, then what its network thinks best, then draws.
+    """(name, decisions) of a policy: what it would decide, then draws of its network if it has one.
 
     A policy that fails suggests nothing: a search goes on without it.
     """
@@ -36,7 +33,6 @@ def suggestions(
             found.append(("policy", decided))
         network = policy.decide
         if isinstance(network, GuardedPolicy):
-            found += [(f"policy: {j.name}", j.decisions) for j in network.ranked(graph)[:JUDGED]]
             network = network.learned
         if isinstance(network, LearnedPolicy):
             drawn = network.suggestions(graph, samples, seed)

@@ -12,7 +12,6 @@ from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.gate import CLOSED, Trial, choose_gate, gate_metrics
 from graphopt.machine import UnitKind, probe
 from graphopt.policy import base
-from graphopt.policy.base import NamedPolicy
 from graphopt.policy.candidates import candidates
 from graphopt.policy.checkpoint import PolicySpec, load, save
 from graphopt.policy.costs import CostModel
@@ -21,7 +20,6 @@ from graphopt.policy.guarded import Gate, GuardedPolicy, Judged, judge, together
 from graphopt.policy.heuristic import heuristic
 from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
 from graphopt.policy.native import native_code
-from graphopt.policy.suggestions import JUDGED, suggestions
 from policy.networks import SMALL, parameters, random_policy
 
 MACHINE = probe()
@@ -107,21 +105,6 @@ def test_candidates_are_legal_distinct_and_judged(graph):
     assert default.decisions.same_as(graph.default) and default.gain == pytest.approx(0.0, abs=1e-6)
     assert judged[0].low_gain == 0.0
     assert judged[0].gain == pytest.approx(-float(network.gain(encoded, graph.default)[0]))
-
-
-def test_a_search_starts_from_the_choice_and_what_promises_most(graph):
-    policy = GuardedPolicy(LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE), CLOSED)
-    ranked = policy.ranked(graph)
-    gains = [judged.gain for judged in ranked]
-    assert gains == sorted(gains, reverse=True) and len(gains) > 3
-    named = NamedPolicy("random", "random", policy, built_in=True)
-    found = suggestions(named, graph)
-    assert found[0][0] == "policy" and found[0][1].same_as(heuristic(graph))
-    best = [f"policy: {judged.name}" for judged in ranked[:JUDGED]]
-    assert [name for name, _ in found[1 : 1 + len(best)]] == best
-    assert sum(name.startswith("policy sample") for name, _ in found) > 1
-    for _, decisions in found:
-        graph.masks.check(decisions)
 
 
 def test_where_the_heuristic_changes_nothing_the_default_is_what_the_policy_starts_from():

@@ -84,15 +84,12 @@ def test_samples_are_legal_and_explore_only_free_nodes(seed, temperature):
 def test_suggestions_are_legal_and_different():
     graph = captured("lstm").graph
     policy = LearnedPolicy(random_policy(), 0.0, MACHINE)
-    encoded = policy.network.encode(extract(graph, MACHINE))
     found = policy.suggestions(graph, 6)
     assert 1 < len(found) <= 6
     assert found[0].same_as(policy.propose(graph).decisions)
     for index, decisions in enumerate(found):
         graph.masks.check(decisions)
         assert not any(decisions.same_as(other) for other in found[:index])
-    gains = [float(policy.network.gain(encoded, decisions)[0]) for decisions in found[1:]]
-    assert gains == pytest.approx(sorted(gains, reverse=True), abs=1e-5)
     again = policy.suggestions(graph, 6)
     assert all(one.same_as(two) for one, two in zip(found, again, strict=True))
 
