@@ -39,7 +39,9 @@ longer than the whole program's own: matrix products count much there, and nothi
 them."""
 
 MIN_WRITTEN: Final = 512
-"""Smallest concatenation in a native loop that is written to memory by itself."""
+MIN_READER_NS: Final = 1.2
+"""Smallest concatenation in a native loop that is written to memory by itself, and what one element of a
+kernel that reads it must take: cheap arithmetic is not worth another trip through memory."""
 
 LONG_WINDOW_NS: Final = 100_000.0
 """Window operations that take longer in a loop kernel stay with XLA, which splits them over the cores."""
@@ -133,14 +135,15 @@ def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: in
         decisions.restructure[node] = CODE["dot-blocks"]
     elif node in model.windows and model.windows[node].is_shifted:
         decisions.restructure[node] = CODE["window-doubling"]
-    elif _is_slow_fused(graph, node):
+    elif _is_slow_fused(graph, model, node):
         decisions.fuse[node] = False
 
 
-def _is_slow_fused(graph: Graph, node: int) -> bool:
+def _is_slow_fused(graph: Graph, model: CostModel, node: int) -> bool:
     """True for concatenations of rows that native code had better write to memory.
 
     Fused, they ask for every element which part it is of, and the arithmetic around them does not vectorise.
+    That matters where there is much of it.
     """
     if graph.ops[node].name != "concatenate" or graph.elements[node] < MIN_WRITTEN:
         return False
@@ -150,7 +153,24 @@ def _is_slow_fused(graph: Graph, node: int) -> bool:
         return False
     layout = graph.source.shapes[node].layout.minor_to_major
     (dimension,) = HloInstructionProto.FromString(graph.source.attributes[node]).dimensions
-    return bool(len(layout) > 1 and dimension == layout[0])
+    if len(layout) < 2 or dimension != layout[0]:
+        return False
+    fuse = graph.default.fuse
+    return any(
+        model.cluster_ns(fuse, root) >= MIN_READER_NS * float(graph.elements[root])
+        for root in _kernels_around(graph, fuse, node)
+    )
+
+
+def _kernels_around(graph: Graph, fuse: np.ndarray, node: int) -> list[int]:
+    """Roots of the kernels that a fused node is computed in."""
+    found, seen = [node], {node}
+    for inner in found:
+        if fuse[inner]:
+            new = [user for user in graph.user_lists[inner] if user not in seen]
+            seen.update(new)
+            found += new
+    return [root for root in found if not fuse[root]]
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:

@@ -46,6 +46,12 @@ def test_those_along_rows_are_written():
     assert compare_outputs(found.result, found.compile(result.data)()).equal
 
 
+def test_those_with_little_arithmetic_around_stay():
+    found, decisions = in_native_loop(lambda x: 0.5 * (jnp.roll(x, 1, axis=1) + x), 40, 50)
+    assert found.graph.default.fuse[nodes(found.graph, "concatenate")].any()
+    assert written(found, decisions) == 0
+
+
 @pytest.mark.parametrize(("axis", "shape"), [(0, (40, 50)), (1, (4, 6))])
 def test_those_of_whole_rows_and_small_ones_stay(axis, shape):
     found, decisions = in_native_loop(
