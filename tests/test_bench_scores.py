@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from rich.console import Console
@@ -81,6 +83,11 @@ def test_an_interrupted_comparison_goes_on(tmp_path):
     assert Finished(path, "one policy").rows == {"p": row}
     assert not Finished(path, "another policy").rows
     assert len(path.read_text().splitlines()) == 1
+    with path.open("a") as file:
+        file.write('{"program": "half')  # a process that was killed
+    other = replace(row, program="q")
+    Finished(path, "one policy").add(other)
+    assert Finished(path, "one policy").rows == {"p": row, "q": other}
 
 
 def test_programs_in_which_no_rival_gained_are_not_compared():

@@ -11,12 +11,11 @@ Finished programs are kept in a file, so that an interrupted run can go on.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
@@ -31,6 +30,7 @@ from graphopt.measure.measured import MeasuredScorer
 from graphopt.policy import NamedPolicy, resolve
 from graphopt.policy.base import DEFAULT
 from graphopt.policy.suggestions import suggestions
+from graphopt.store.journal import add_to_journal, read_journal
 
 SPLIT: Final = "held-out"
 EVERY: Final = 4
@@ -172,9 +172,8 @@ class Finished:
         self.path = path
         self.rows: dict[str, SearchRow] = {}
         self._mark = {"policy": policy_key, "evaluations": EVALUATIONS}
-        for line in path.read_text().splitlines() if path.exists() else ():
-            entry: dict[str, Any] = json.loads(line)
-            if all(entry[name] == value for name, value in self._mark.items()):
+        for entry in read_journal(path):
+            if all(entry.get(name) == value for name, value in self._mark.items()):
                 del entry["policy"]
                 steps = tuple((int(count), float(speedup)) for count, speedup in entry.pop("steps"))
                 self.rows[entry["program"]] = SearchRow(**entry, steps=steps)
@@ -184,9 +183,7 @@ class Finished:
         if row.program in self.rows:
             return
         self.rows[row.program] = row
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(asdict(row) | self._mark) + "\n")
+        add_to_journal(self.path, asdict(row) | self._mark)
 
 
 def _row(program: Program, policy: NamedPolicy, console: Console) -> SearchRow | None:

@@ -14,6 +14,7 @@ def _slices(function: Any) -> Any:
     """A NumPy decomposition that gives NaN for the matrices it fails on, as XLA does."""
 
     def call(x: Any, *rest: Any) -> Any:
+        """The decomposition; matrix by matrix where one of a batch fails."""
         try:
             return function(x, *rest)
         except np.linalg.LinAlgError:
@@ -72,6 +73,7 @@ def _cholesky_np(x: Any, upper: bool) -> Any:
 
 def _norm(np_: Any) -> Any:
     def norm(x: Any, axes: Any, keepdims: bool, order: Any) -> Any:
+        """The vector norm of any order, as the array API standard has it."""
         if order == 0:
             real = np.finfo(x.dtype).dtype
             return np_.sum((x != 0).astype(real), axis=axes, keepdims=keepdims)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import jax
 from rich.console import Console
@@ -22,6 +21,7 @@ from graphopt.learn.bench import Bench
 from graphopt.learn.fill import Filled, fill_problem
 from graphopt.learn.problems import MIN_NODES, Problem, from_entries, from_programs
 from graphopt.store import Store
+from graphopt.store.journal import add_to_journal, read_journal
 
 INTERRUPTED: Final = 130
 MAX_ROUNDS: Final = 20
@@ -173,8 +173,9 @@ class Log:
         """Reads what is there; a damaged last line counts as not finished."""
         self.path = path
         self.done: set[tuple[int, str]] = set()
-        for row in self._rows():
-            self.done.add((int(row["round"]), str(row["program"])))
+        for row in read_journal(path):
+            if {"round", "program"} <= row.keys():
+                self.done.add((int(row["round"]), str(row["program"])))
 
     def first_open_round(self, names: Sequence[str]) -> int:
         """The first round in which not all programs are done."""
@@ -182,23 +183,10 @@ class Log:
             n for n in itertools.count() if any((n, name) not in self.done for name in names)
         )
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        if not self.path.exists():
-            return
-        for text in self.path.read_text().splitlines():
-            try:
-                row = json.loads(text)
-                _ = row["round"], row["program"]
-            except (ValueError, KeyError, TypeError):
-                continue
-            yield row
-
     def add(self, number: int, name: str, filled: Filled) -> None:
         """Notes a finished program."""
         self.done.add((number, name))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps({"round": number, "program": name, **filled.row()}) + "\n")
+        add_to_journal(self.path, {"round": number, "program": name, **filled.row()})
 
 
 def line(filled: Filled) -> str:

@@ -85,6 +85,7 @@ def compile_lowered(
     spent = 0.0
 
     def handler(data: bytes) -> bytes | None:
+        """Notes the module, and answers with the transformed one."""
         nonlocal spent
         modules.append(data)
         if transform is None:

@@ -301,6 +301,7 @@ class _Collector:
                 self.inside.setdefault(computation.caller, []).append(index)
 
     def run(self) -> dict[int, Kernel]:
+        """All kernels of the plans, those inside native loops left to their loop."""
         out: dict[int, Kernel] = {}
         for plan_ in self.plans:
             caller = plan_.items.computation.caller

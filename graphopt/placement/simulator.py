@@ -231,6 +231,7 @@ def _schedule(
     per_byte, delays = seconds_per_byte.T, latency.T  # [to, from]
 
     def step(state: Any, row: Any) -> Any:
+        """One task: when it can begin and end on the device that each placement gives it."""
         arrival, free, port, pool, end = state
         here = numbers == row["placed"]  # [D, B]
         inputs = arrival[row["operands"]]  # [P, D, B]

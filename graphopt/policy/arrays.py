@@ -1,7 +1,7 @@
 """Array functions of the numpy network, quick from some hundred rows up, on the calling thread alone.
 
-XLA calls the hook with its own threads at work, and the user's program may have others: a matrix product
-that waits for a second core is then ten times slower than one that does not.
+XLA calls the hook with its own threads at work, and the user's program may have others: a small matrix
+product that waits for a second core is then much slower than one that does not.
 
 Axis letters: N nodes, E edges, H hidden width, K and M widths of a product.
 """

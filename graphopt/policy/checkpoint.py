@@ -256,6 +256,7 @@ class _Entries:
         self.path = path
 
     def get(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """The entry of a dotted name; refuses the file if it is missing or of another type."""
         value = self.data
         for part in name.split("."):
             if not isinstance(value, dict) or part not in value:
@@ -267,12 +268,14 @@ class _Entries:
         return value
 
     def strings(self, name: str) -> list[str]:
+        """The same, for a list of strings."""
         values = self.get(name, list)
         if not all(isinstance(value, str) for value in values):
             raise _refused(self.path, name, "is not a list of strings")
         return list(values)
 
     def expect(self, name: str, value: Any) -> None:
+        """Refuses the file if the entry differs, and names the first element of a list that does."""
         found = self.get(name, type(value))
         if found == value:
             return

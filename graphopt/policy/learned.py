@@ -175,6 +175,7 @@ def sample(
             relevant: NDArray[np.bool_],
             nodes: NDArray[np.bool_] = nodes,
         ) -> Ints:
+            """Gumbel-max draws where nodes explore, the likeliest values elsewhere."""
             noise = rng.gumbel(size=logits.shape) * temperature
             drawn = (logits + noise * field.mask).argmax(axis=1)
             value = np.where(nodes, drawn, logits.argmax(axis=1))
