@@ -3,6 +3,10 @@
 XLA keeps transformations in a queue, not under keys, so registering one name twice would run it
 twice. Here a single callback is registered while anybody is subscribed; it offers each module to
 the subscribers in turn and returns the first answer.
+
+The stage is the one after scheduling. A module that is handed back before it is scheduled anew, and not in
+the order that XLA gave it: its tie-breaks depend on the history of its passes, which no module carries. That
+order alone was found to move a program's time by up to 10 %.
 """
 
 from __future__ import annotations
@@ -103,7 +107,9 @@ def _register() -> None:
     from jax.extend import xla
 
     try:
-        xla.register_hlo_module_transformation(_callback, name=_NAME, platforms=_PLATFORMS)
+        xla.register_hlo_module_transformation(
+            _callback, name=_NAME, platforms=_PLATFORMS, stage=xla.PipelineStage.POST_SCHEDULER
+        )
     except (AttributeError, NotImplementedError) as error:
         raise UnsupportedJaxError(
             what=f"this jax cannot register HLO transformations: {error}",
@@ -119,7 +125,9 @@ def _unregister() -> None:
         return
     from jax.extend import xla
 
-    xla.clear_hlo_module_transformation(name=_NAME, platforms=_PLATFORMS)
+    xla.clear_hlo_module_transformation(
+        name=_NAME, platforms=_PLATFORMS, stage=xla.PipelineStage.POST_SCHEDULER
+    )
     _registered = False
 
 

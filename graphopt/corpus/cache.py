@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from graphopt.errors import WorkloadError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the files; records of another version are captured anew."""
 
 

@@ -149,10 +149,21 @@ def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:
         called=[d.called for d in drafts],
         config=[d.config for d in drafts],
         bare=[d.bare for d in drafts],
-        position=order,
+        position=_positions(drafts, order),
         frozen=[d.frozen for d in drafts],
         instances=[tuple(d.instances) for d in drafts],
     )
+
+
+def _positions(drafts: list[Draft], order: list[int]) -> list[int]:
+    """Rank of every node by schedule, those of one fusion as the fusion has them."""
+    ranked = sorted(
+        range(len(drafts)), key=lambda i: (drafts[i].computation, drafts[i].place, order[i])
+    )
+    positions = [0] * len(drafts)
+    for rank, i in enumerate(ranked):
+        positions[i] = rank
+    return positions
 
 
 def _in_place(

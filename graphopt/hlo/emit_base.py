@@ -24,6 +24,7 @@ class ModuleWriter:
         self.module = HloModuleProto()
         self.module.CopyFrom(source.proto)
         self.module.ClearField("computations")
+        self.module.ClearField("schedule")
         self._next_id = max(source.computations) + 1
         self._names: set[str] = set()
         self._serial = 0

@@ -85,7 +85,8 @@ class Source:
         called: ids of called computations (applied ones, or an opaque fusion's body).
         config: ``backend_config`` bytes of the cluster rooted here in the default module.
         bare: True where XLA left a fusible root outside any fusion.
-        position: sort key, the node's place in the incoming module.
+        position: sort key, the node's place in XLA's schedule of the incoming module; nodes of one fusion
+            follow each other.
         frozen: (state, rule name) where in-place promises fix the fuse decision: `FROZEN_ROOT` or
             `FROZEN_FUSED`.
         instances: (computation id, local id) of the module's instructions that became the node:

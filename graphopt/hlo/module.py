@@ -234,12 +234,11 @@ def check_supported(
     """Refuses modules that graphopt leaves alone.
 
     Raises:
-        UnsupportedModuleError: with the name of the rule in ``rule``: scheduled, donation,
+        UnsupportedModuleError: with the name of the rule in ``rule``: donation,
             multi-device, dynamic-shape, unknown-opcode, sub-byte, too-large, shared-computation.
     """
     proto = module.proto
     rules: tuple[tuple[str, bool, str], ...] = (
-        ("scheduled", bool(proto.schedule), "the module already has a schedule"),
         (
             "donation",
             has_donation(module) and not allow_donation,

@@ -14,6 +14,7 @@ from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.regions import Plan, Region, make_plan
 from graphopt.hlo.restructure.apply import apply_restructures
+from graphopt.hlo.schedule import write_schedule
 from graphopt.hlo.verify import verify
 
 
@@ -62,6 +63,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module
+    write_schedule(module)
     verify(module, graph.source.module)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
     return Rewrite(

@@ -25,13 +25,16 @@ SCHEMA: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("host_program_shape", 4, "ProgramShapeProto"),
         ("id", 5, "int64"),
         ("entry_computation_id", 6, "int64"),
-        ("schedule", 7, "bytes"),
+        ("schedule", 7, "HloScheduleProto"),
         ("input_output_alias", 8, "bytes"),
         ("is_dynamic", 11, "bool"),
         ("device_assignment", 15, "DeviceAssignmentProto"),
         ("stack_frame_index", 17, "bytes"),
         ("buffer_donor", 18, "bytes"),
     ),
+    "HloScheduleProto": (("sequences", 1, "*ScheduleEntry"),),
+    "ScheduleEntry": (("key", 1, "int64"), ("value", 2, "InstructionSequence")),
+    "InstructionSequence": (("instruction_ids", 1, "*int64"),),
     "DeviceAssignmentProto": (("replica_count", 1, "int32"), ("computation_count", 2, "int32")),
     "HloComputationProto": (
         ("name", 1, "string"),
@@ -190,6 +193,8 @@ XLA_MESSAGE_NAMES: Final = {
     "FileLocation": "StackFrameIndexProto.FileLocation",
     "StackFrame": "StackFrameIndexProto.StackFrame",
     "SliceDimensions": "HloInstructionProto.SliceDimensions",
+    "ScheduleEntry": "HloScheduleProto.SequencesEntry",
+    "InstructionSequence": "HloScheduleProto.InstructionSequence",
 }
 """Names in XLA's own schema, where they differ (nested messages)."""
 

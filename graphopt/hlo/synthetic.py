@@ -21,6 +21,7 @@ def repeat_module(data: bytes, copies: int) -> bytes:
     out = type(source.proto)()
     out.CopyFrom(source.proto)
     out.ClearField("computations")
+    out.ClearField("schedule")
     entry_id = source.proto.entry_computation_id
     stride = max(source.computations) + 1
     for copy in range(copies):

@@ -20,6 +20,7 @@ import numpy as np
 from graphopt import jax_private, xla_hook
 from graphopt.errors import MeasureError
 from graphopt.hlo.module import parse
+from graphopt.hlo.schedule import scheduled
 from graphopt.hlo.schema import DType
 
 _NUMPY: dict[int, Any] = {
@@ -152,7 +153,7 @@ class StubCompiler:
             return tuple(jax.device_put(i) for i in inputs)
 
     def compile(self, data: bytes, options: dict[str, str] | None = None) -> Executable:
-        """Compiles module bytes as they stand (a hook's answer: fused and laid out).
+        """Compiles module bytes as they stand (a hook's answer: fused, laid out, scheduled or to be so).
 
         Raises:
             MeasureError: XLA did not ask for the module.
@@ -167,10 +168,11 @@ class StubCompiler:
 
         stub.__name__ = stub.__qualname__ = name
         asked: list[bytes] = []
+        module = scheduled(data)
 
         def answer(_: bytes) -> bytes:
-            asked.append(data)
-            return data
+            asked.append(module)
+            return module
 
         with _wide():
             lowered = jax.jit(stub, keep_unused=True).lower(*self.signature.parameters)

@@ -157,7 +157,6 @@ EDITS: dict[str, tuple[Callable[[Any], None], str]] = {
         lambda p: setattr(p.computations[0].instructions[1], "opcode", "all-reduce"),
         "multi-device",
     ),
-    "schedule": (lambda p: setattr(p, "schedule", b"\x0a\x00"), "scheduled"),
     "replicas": (lambda p: setattr(p.device_assignment, "replica_count", 2), "multi-device"),
     "partitions": (lambda p: setattr(p.device_assignment, "computation_count", 4), "multi-device"),
     "dynamic module": (lambda p: setattr(p, "is_dynamic", True), "dynamic-shape"),
