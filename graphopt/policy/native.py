@@ -65,8 +65,8 @@ MIN_CALLS_NS: Final = 20_000.0
 """What replacing a call of LAPACK outside native loops must save: one replacement more to compile."""
 
 MIN_SAVED_SHARE: Final = 0.02
-"""Part of the program's time that the regions of one computation must save in dispatch: below, the order of
-execution that they bring along can cost more, and compiling them takes longer than they are worth."""
+"""Part of the program's time that the regions of one computation must save in dispatch: below, compiling them
+takes longer than they are worth."""
 
 
 def native_loops(graph: Graph, model: CostModel, decisions: Decisions) -> set[int]:
