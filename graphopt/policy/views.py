@@ -45,7 +45,7 @@ def _native_nodes(graph: Graph, model: CostModel, decisions: Decisions) -> list[
 
 
 def _reshapes(graph: Graph, node: int) -> bool:
-    """True if a bitcast has other dimensions than its operand, in memory's order and those of size 1 aside."""
+    """True if dimensions differ from the operand's, in the order of memory and without those of size 1."""
     return _extents(graph, node) != _extents(graph, graph.operand_lists[node][0])
 
 
