@@ -53,7 +53,7 @@ def _store_note() -> str:
 def _left_alone() -> list[str]:
     import jax
 
-    notes = ["modules with donated arguments, several devices, dynamic shapes or a schedule"]
+    notes = ["modules with donated arguments, several devices or dynamic shapes"]
     if jax.default_backend() != "cpu":
         notes.append(f"modules for {jax.default_backend()}: the hook comes before fusion there")
     if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):

@@ -1,0 +1,86 @@
+"""How long XLA compiles matrix products in native code, against its own default.
+
+    python -m benchmarks.compile_times
+
+A loop computes a chain of products, each with a tanh; the difference between the compile times of a long and
+of a short chain is what one product costs. The default calls the matrix library, and compiles only the tanh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from benchmarks.rates import all_in
+from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind
+from graphopt.measure.compiling import Transform, compile_with
+
+SIZES = (
+    (1, 32, 32), (1, 64, 64), (2, 8, 8), (2, 16, 16), (2, 32, 32), (2, 48, 48), (2, 64, 64),
+    (8, 32, 32), (32, 32, 32),
+)  # fmt: skip
+"""Rows, contracted dimension, columns."""
+
+CHAINS = (4, 12)
+COMPILES = 3
+
+
+def chain(rows: int, inner: int, columns: int, length: int) -> tuple[Callable[..., Any], Any]:
+    """A loop over `length` products with different weights, and its arguments."""
+    rng = np.random.default_rng(0)
+    sizes = [(inner, columns), (columns, inner)] * (length // 2)
+    weights = [rng.random(size, np.float32) / inner for size in sizes]
+
+    def run(x: Any, weights: Sequence[Any]) -> Any:
+        def body(_: Any, x: Any) -> Any:
+            for weight in weights:
+                x = jnp.tanh(x @ weight)
+            return x
+
+        return lax.fori_loop(0, 20, body, x)
+
+    return run, (np.ones((rows, inner), np.float32), weights)
+
+
+def native(blocks: bool) -> Transform:
+    """Puts everything into native code, products in blocks if that is asked for."""
+
+    def transform(data: bytes) -> bytes:
+        graph = build_graph(data)
+        decisions = all_in(graph, graph.default.copy(), UnitKind.NATIVE)
+        for node, op in enumerate(graph.ops):
+            if blocks and op.name == "dot" and graph.masks.restructure[node, CODE["dot-blocks"]]:
+                decisions.restructure[node] = CODE["dot-blocks"]
+        return rewrite(graph, decisions).data
+
+    return transform
+
+
+def compile_ms(size: tuple[int, int, int], transform: Transform | None) -> float:
+    """Milliseconds of one product with its tanh: the fastest of `COMPILES` compiles of each chain."""
+    fastest = []
+    for length in CHAINS:
+        fn, args = chain(*size, length)
+        fastest.append(min(compile_with(fn, args, transform).compile_s for _ in range(COMPILES)))
+    return 1e3 * (fastest[1] - fastest[0]) / (CHAINS[1] - CHAINS[0])
+
+
+def main() -> None:
+    """Prints a Markdown table."""
+    print("| rows, contracted, columns | default, ms | plain loops | in blocks |")
+    print("| --- | --- | --- | --- |")
+    for size in SIZES:
+        row = [f"{compile_ms(size, t):.1f}" for t in (None, native(False), native(True))]
+        print(f"| {', '.join(map(str, size))} | {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")
+    main()
