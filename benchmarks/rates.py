@@ -134,12 +134,12 @@ def product_ns(form: str, sizes: tuple[int, int, int], store: Store) -> list[flo
     with Runner(data, inputs, store) as runner:
         runner.start()
         return [
-            1e9 / TIMES * median_s(runner, vector) if vector else math.nan
-            for vector in _ways(graph)
+            1e9 / TIMES * median_s(runner, vector) if vector else math.nan for vector in ways(graph)
         ]
 
 
-def _ways(graph: Graph) -> list[Decisions | None]:
+def ways(graph: Graph) -> list[Decisions | None]:
+    """Everything by the library, loops native with plain products, and with blocks (None: not legal)."""
     native, code = unit_index(graph.units, UnitKind.NATIVE), CODE["dot-blocks"]
     units = graph.default.unit.copy()
     units[[op.name == "while" for op in graph.ops]] = native

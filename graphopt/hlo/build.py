@@ -34,7 +34,6 @@ from graphopt.hlo.module import (
 )
 from graphopt.hlo.ops import OP_BY_NAME, SIDE_EFFECTS, OpKind
 from graphopt.hlo.order import topological_order
-from graphopt.hlo.schedule import read_schedule
 from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import Machine, Unit, UnitKind, probe
 
@@ -60,8 +59,6 @@ class Draft:
     alias: Value | None = None
     """For a bitcast: the buffer that it names, if its operand is in memory by default."""
     control: list[int] = field(default_factory=list)
-    place: int = 0
-    """Place in XLA's schedule of the instruction that it is part of."""
     instances: list[tuple[int, int]] = field(default_factory=list)
     """(computation id, local id) of the instructions that became this node."""
 
@@ -139,8 +136,6 @@ class Builder:
         self.owners: list[ComputationIndex] = []
         """Per graph computation, its index entry."""
         self._merged: dict[tuple[Any, ...], int] = {}
-        self._schedule = read_schedule(module)
-        self._place = 0
         self._scratch = HloInstructionProto()
 
     def run(self) -> None:
@@ -156,10 +151,8 @@ class Builder:
 
     def _add_computation(self, computation: ComputationIndex) -> None:
         pinned = self._pinned(computation)
-        places = self._schedule[computation.id]
         for instruction in computation.instructions:
             local = instruction.local
-            self._place = places[local]
             mergeable = local not in pinned and not instruction.control
             body = self._inlinable(instruction)
             if body is not None:
@@ -386,7 +379,6 @@ class Builder:
                 other.instances += draft.instances
                 return found
         node = len(self.drafts)
-        draft.place = self._place
         self.drafts.append(draft)
         if mergeable:
             self._merged[key] = node

@@ -354,3 +354,20 @@ def window_size(graph: Graph, node: int) -> int:
     """Elements that a reduce-window reads for one element of its result."""
     window = HloInstructionProto.FromString(graph.source.attributes[node]).window
     return math.prod(max(1, dimension.size) for dimension in window.dimensions)
+
+
+def roots_around(graph: Graph, fuse: NDArray[np.bool_], node: int) -> list[int]:
+    """Roots of the kernels that a node is computed in; the node itself if it is in memory.
+
+    Args:
+        graph: of the node.
+        fuse: bool [N]; True where a node is computed inside its users.
+        node: any node.
+    """
+    found, seen = [node], {node}
+    for inner in found:
+        if fuse[inner]:
+            new = [user for user in graph.user_lists[inner] if user not in seen]
+            seen.update(new)
+            found += new
+    return [root for root in found if not fuse[root]]

@@ -12,6 +12,7 @@ from graphopt.hlo.graph import Computation, Graph, InPlace, Source
 from graphopt.hlo.inplace import Value
 from graphopt.hlo.module import Role, leaves
 from graphopt.hlo.ops import OP_BY_NAME
+from graphopt.hlo.schedule import read_schedule
 from graphopt.hlo.schema import DTYPE_BYTES, DType
 from graphopt.machine import Unit, UnitKind
 
@@ -149,20 +150,26 @@ def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:
         called=[d.called for d in drafts],
         config=[d.config for d in drafts],
         bare=[d.bare for d in drafts],
-        position=_positions(drafts, order),
+        position=_positions(builder, drafts, order),
         frozen=[d.frozen for d in drafts],
         instances=[tuple(d.instances) for d in drafts],
     )
 
 
-def _positions(drafts: list[Draft], order: list[int]) -> list[int]:
-    """Rank of every node by schedule, those of one fusion as the fusion has them."""
-    ranked = sorted(
-        range(len(drafts)), key=lambda i: (drafts[i].computation, drafts[i].place, order[i])
-    )
+def _positions(builder: Builder, drafts: list[Draft], order: list[int]) -> list[int]:
+    """Rank of every node by schedule; nodes of one fusion follow each other in the order of `order`."""
+    module, schedule = builder.module, read_schedule(builder.module)
+    keys = []
+    for draft, number in zip(drafts, order, strict=True):
+        owner, local = draft.instances[0]
+        while (owner, local) not in builder.values:  # inside a fusion, or a dissolved call
+            caller = module.computations[owner].caller
+            assert caller is not None
+            local, owner = caller
+        keys.append((draft.computation, schedule[owner][local], number))
     positions = [0] * len(drafts)
-    for rank, i in enumerate(ranked):
-        positions[i] = rank
+    for rank, node in enumerate(sorted(range(len(drafts)), key=keys.__getitem__)):
+        positions[node] = rank
     return positions
 
 

@@ -16,16 +16,17 @@ from graphopt.hlo.schema import HloModuleProto
 
 
 def read_schedule(module: ModuleIndex) -> dict[int, dict[int, int]]:
-    """Computation id -> local id -> place; the order in the module where it has no schedule."""
-    places = {
-        computation.id: {i.local: place for place, i in enumerate(computation.instructions)}
-        for computation in module.computations.values()
+    """Per graph computation its id -> local id -> place; the order in the module if it has no schedule."""
+    given = {
+        entry.key: [i & LOCAL_ID for i in entry.value.instruction_ids]
+        for entry in module.proto.schedule.sequences
     }
-    for entry in module.proto.schedule.sequences:
-        ids = [i & LOCAL_ID for i in entry.value.instruction_ids]
-        known = places.get(entry.key)
-        if known is not None and known.keys() == set(ids):
-            places[entry.key] = {local: place for place, local in enumerate(ids)}
+    places = {}
+    for computation in module.graph_computations():
+        order = given.get(computation.id, [])
+        if computation.by_id.keys() != set(order):
+            order = list(computation.by_id)
+        places[computation.id] = {local: place for place, local in enumerate(order)}
     return places
 
 

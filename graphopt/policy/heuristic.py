@@ -1,6 +1,6 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Eight steps, each a function that edits a copy of XLA's decisions:
+Seven steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
@@ -9,8 +9,7 @@ Eight steps, each a function that edits a copy of XLA's decisions:
 4. values that XLA recomputes at more cost than a trip through memory are written to memory;
 5. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
 6. outputs of one shape that read the same large arrays are computed in one pass;
-7. loops that XLA splits over cores, but that are too short for it, run on one;
-8. reshapes of arrays in memory stand outside of native kernels, which would divide to find their elements.
+7. loops that XLA splits over cores, but that are too short for it, run on one.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -30,7 +29,6 @@ from graphopt.policy import walls
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
-from graphopt.policy.views import stand_alone
 
 LARGE_BYTES: Final = 1 << 18
 JOINED_BYTES: Final = 1 << 20
@@ -64,7 +62,6 @@ STEPS: Final = (
     "library normalisations",
     "one pass outputs",
     "one core",
-    "views",
 )
 """Names of the steps, in order."""
 
@@ -103,8 +100,6 @@ def heuristic_steps(
         _one_pass_outputs(graph, model, decisions, native)
     if "one core" in steps:
         one_core(graph, model, decisions)
-    if "views" in steps:
-        stand_alone(graph, model, decisions)
     return decisions
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.clusters import roots_around
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.restructure import CODE
@@ -129,14 +130,14 @@ def _open_walls(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
 
 
 def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: int) -> None:
-    """Gives products, windows and concatenations in native code the faster form; leaves other nodes alone."""
+    """Gives products, windows, concatenations and views in native code the faster form; others stay."""
     if decisions.restructure[node]:
         return
     if graph.ops[node].name == "dot" and model.product(node).in_blocks:
         decisions.restructure[node] = CODE["dot-blocks"]
     elif node in model.windows and model.windows[node].is_shifted:
         decisions.restructure[node] = CODE["window-doubling"]
-    elif _is_slow_fused(graph, model, node):
+    elif _is_slow_fused(graph, model, node) or _is_divided_view(graph, decisions, node):
         decisions.fuse[node] = False
 
 
@@ -159,19 +160,26 @@ def _is_slow_fused(graph: Graph, model: CostModel, node: int) -> bool:
     fuse = graph.default.fuse
     return any(
         model.cluster_ns(fuse, root) >= MIN_READER_NS * float(graph.elements[root])
-        for root in _kernels_around(graph, fuse, node)
+        for root in roots_around(graph, fuse, node)
     )
 
 
-def _kernels_around(graph: Graph, fuse: np.ndarray, node: int) -> list[int]:
-    """Roots of the kernels that a fused node is computed in."""
-    found, seen = [node], {node}
-    for inner in found:
-        if fuse[inner]:
-            new = [user for user in graph.user_lists[inner] if user not in seen]
-            seen.update(new)
-            found += new
-    return [root for root in found if not fuse[root]]
+def _is_divided_view(graph: Graph, decisions: Decisions, node: int) -> bool:
+    """True for reshapes of arrays in memory, inside whose kernels native code divides for every element.
+
+    A bitcast that stands by itself is a name for the same memory and costs nothing.
+    """
+    if graph.ops[node].name != "bitcast" or not graph.masks.fuse[node, 0]:
+        return False
+    (operand,) = graph.operand_lists[node]
+    return not decisions.fuse[operand] and _extents(graph, node) != _extents(graph, operand)
+
+
+def _extents(graph: Graph, node: int) -> list[int]:
+    """Sizes of the dimensions in the order of memory, those of size 1 aside."""
+    sizes = graph.dim_lists[node]
+    order = graph.source.shapes[node].layout.minor_to_major
+    return [sizes[dimension] for dimension in order if sizes[dimension] != 1]
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:

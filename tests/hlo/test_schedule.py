@@ -71,8 +71,8 @@ def test_xlas_own_decisions_keep_its_order(name):
 def test_every_instruction_is_scheduled_once_after_what_it_needs(name, seed):
     graph = captured(name).graph
     chosen = graph.masks.sample(np.random.default_rng(seed), graph.default, 0.3)
-    module = parse(rewrite(graph, chosen).data)
-    order = executed(rewrite(graph, chosen).data)
+    data = rewrite(graph, chosen).data
+    module, order = parse(data), executed(data)
     for computation in module.computations.values():
         if computation.proto.is_fusion_computation:
             assert computation.id not in order

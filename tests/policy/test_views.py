@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import Captured, capture, unit
+from support import Captured, capture, nodes
 
 from graphopt.hlo import rewrite
-from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
 from graphopt.policy.costs import CostModel
-from graphopt.policy.heuristic import heuristic_steps
-from graphopt.policy.views import stand_alone
+from graphopt.policy.heuristic import STEPS, heuristic_steps
+from graphopt.policy.native import make_native
 
 
 def liberties(board: jax.Array, table: jax.Array, wide: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -52,21 +51,16 @@ def views(program: Captured) -> list[int]:
 
 def test_they_leave_native_kernels_and_results_stay(program):
     graph = program.graph
-    fused = views(program)
-    assert fused
-    decisions = heuristic_steps(graph, ("native loops",))
-    assert decisions.unit[[op.name == "while" for op in graph.ops]].tolist() == [
-        unit(graph, UnitKind.NATIVE)
-    ]
-    before = decisions.fuse.copy()
-    stand_alone(graph, CostModel(graph), decisions)
-    left = np.flatnonzero(before & ~decisions.fuse).tolist()
-    assert left and set(left) <= set(fused)
+    decisions = graph.default.copy()
+    (loop,) = nodes(graph, "while")
+    make_native(graph, CostModel(graph), decisions, loop)
+    left = np.flatnonzero(graph.default.fuse & ~decisions.fuse).tolist()
+    assert left and set(left) <= set(views(program))
     result = program.compile(rewrite(graph, decisions).data)()
     assert compare_outputs(program.result, result).equal
 
 
-def test_elsewhere_nothing_changes(program):
-    decisions = program.graph.default.copy()
-    stand_alone(program.graph, CostModel(program.graph), decisions)
-    assert decisions.same_as(program.graph.default)
+def test_they_stay_fused_outside_of_native_code(program):
+    assert views(program)
+    decisions = heuristic_steps(program.graph, [step for step in STEPS if step != "native loops"])
+    assert decisions.fuse[views(program)].all()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.build import build_over
-from graphopt.hlo.clusters import Clustering, form_clusters
+from graphopt.hlo.clusters import Clustering, form_clusters, roots_around
 from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.emit import emit
 from graphopt.hlo.emit_base import ModuleWriter
@@ -108,7 +108,7 @@ def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
     kinds = [unit.kind for unit in graph.units]
     loop, runtime = kinds.index(UnitKind.LOOP), kinds.index(UnitKind.RUNTIME)
     for node in np.flatnonzero(codes).tolist():
-        for root in _default_roots(graph, node):
+        for root in roots_around(graph, graph.default.fuse, node):
             if kinds[decisions.unit[root]] is UnitKind.LIBRARY:
                 decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
         if graph.ops[node].fusible:
@@ -125,21 +125,6 @@ def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
             if graph.ops[value].name != "constant":
                 decisions.fuse[value] = False
     return decisions
-
-
-def _default_roots(graph: Graph, node: int) -> list[int]:
-    """Roots of the default clusters that contain a node."""
-    roots, stack, seen = [], [node], {node}
-    while stack:
-        here = stack.pop()
-        if not graph.default.fuse[here]:
-            roots.append(here)
-            continue
-        for user in graph.user_lists[here]:
-            if user not in seen:
-                seen.add(user)
-                stack.append(user)
-    return roots
 
 
 def _edited(
