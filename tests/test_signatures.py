@@ -10,6 +10,7 @@ from support import captured
 
 from graphopt.hlo import DecisionBatch, Graph, apply_restructures
 from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import UnitKind
 from graphopt.measure.bank import BankScorer
 from graphopt.measure.signatures import Namer
@@ -71,14 +72,20 @@ def test_kernels_share_a_name_exactly_where_they_compute_the_same(drawn):
     native = [unit.kind is UnitKind.NATIVE for unit in graph.units]
     batch = draw(graph, seed, rate, 8)
     signatures = Namer(graph).name(batch)
-    bodies: dict[int, tuple[int, frozenset[int], int]] = {}
-    keys: dict[tuple[int, frozenset[int], int], int] = {}
+    marks = ~REPLACES[batch.fields["restructure"]]
+    bodies: dict[int, tuple[int, frozenset[int], int, bool]] = {}
+    keys: dict[tuple[int, frozenset[int], int, bool], int] = {}
     for row, node in np.argwhere(signatures.key != 0).tolist():
         unit = int(batch.fields["unit"][row, node])
         alone = signatures.partner[row, node] < 0 and not (signatures.partner[row] == node).any()
         if not alone or native[unit] or signatures.native[row, node]:
             continue  # joined and native kernels are named together with others
-        what = (node, computed(graph, batch.fields["fuse"][row], node), unit)
+        what = (
+            node,
+            computed(graph, batch.fields["fuse"][row], node),
+            unit,
+            bool(marks[row, node]),
+        )
         key = int(signatures.key[row, node])
         assert bodies.setdefault(key, what) == what
         assert keys.setdefault(what, key) == key
@@ -100,7 +107,7 @@ def test_vectors_with_replacements_are_scored_as_if_alone(seed, rate):
 def test_decisions_are_carried_to_a_restructured_graph_row_by_row(rate):
     graph = captured("cartpole_rollout").graph
     codes = np.zeros(len(graph), np.int8)
-    node, code = np.argwhere(graph.masks.restructure[:, 1:])[0]
+    node, code = np.argwhere((graph.masks.restructure & REPLACES)[:, 1:])[0]
     codes[node] = code + 1
     after = apply_restructures(graph, codes)
     batch = draw(graph, 1, rate)

@@ -57,6 +57,7 @@ class Cluster:
         unit: index into `Graph.units`.
         default: True if XLA made exactly this cluster for this unit.
         work: operations per execution (in units of `Op.cost`), recomputation included.
+        loop_kernel: written so that XLA's loop code generator computes it, not its tiled one.
     """
 
     outputs: list[int]
@@ -65,6 +66,7 @@ class Cluster:
     unit: int
     default: bool = False
     work: float = 0.0
+    loop_kernel: bool = False
 
 
 @dataclass
@@ -126,9 +128,12 @@ class ClusterFormer:
 
     def __init__(self, graph: Graph, decisions: Decisions) -> None:
         """Reads the vector; nothing is formed yet."""
+        from graphopt.hlo.restructure.table import CODE  # replacing operations forms clusters
+
         self.graph = graph
         self.fuse = decisions.fuse.tolist()
         self.default_fuse = graph.default.fuse.tolist()
+        self.loop_kernel = np.equal(decisions.restructure, CODE["loop-kernel"]).tolist()
         self.unit = effective_units(graph, decisions)
         self.default_unit = effective_units(graph, graph.default)
         self.kinds = [unit.kind for unit in graph.units]
@@ -217,6 +222,8 @@ class ClusterFormer:
             assert cluster is not None  # only the library refuses a cluster
         same_unit = cluster.unit == self.default_unit[root]
         cluster.default = same_unit and bool(exempt) and set(cluster.nodes) == exempt
+        loop = self.kinds[cluster.unit] is UnitKind.LOOP
+        cluster.loop_kernel = loop and self.loop_kernel[root]
         return cluster
 
     def _may_be_default(self, root: int, unit: int) -> bool:

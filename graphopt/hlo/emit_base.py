@@ -12,6 +12,9 @@ from graphopt.hlo.module import Role
 from graphopt.hlo.schema import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.machine import UnitKind
 
+LOOP_GENERATOR_ONLY = "bitcast-convert"
+"""An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
+
 
 class ModuleWriter:
     """The module being written: its header, kept computations, ids and names."""
@@ -131,6 +134,13 @@ class Scope:
         instruction.shape.CopyFrom(source.shape.tuple_shapes[position])
         return instruction
 
+    def add_mark(self, operand: int) -> int:
+        """An instruction that changes nothing and that only XLA's loop code generator takes."""
+        instruction = self.add("loop_kernel", (operand,))
+        instruction.opcode = LOOP_GENERATOR_ONLY
+        instruction.shape.CopyFrom(self.proto.instructions[operand - 1].shape)
+        return int(instruction.id)
+
     def finish(self, root: int) -> Any:
         """Sets the root; returns the computation proto."""
         self.proto.root_id = root
@@ -220,5 +230,6 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
             continue
         local[node] = equal[key] = int(scope.add_node(node, operands).id)
     if not several:
-        return scope.finish(local[cluster.outputs[0]])
+        root = local[cluster.outputs[0]]
+        return scope.finish(scope.add_mark(root) if cluster.loop_kernel else root)
     return scope.finish(int(scope.add_tuple([local[o] for o in cluster.outputs]).id))

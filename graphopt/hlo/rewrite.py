@@ -14,6 +14,7 @@ from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.regions import Plan, Region, make_plan
 from graphopt.hlo.restructure.apply import apply_restructures
+from graphopt.hlo.restructure.table import replacing
 from graphopt.hlo.schedule import write_schedule
 from graphopt.hlo.verify import verify
 
@@ -56,10 +57,11 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
         VerificationError: the result breaks a static rule (a defect here, never the caller's).
     """
     graph.masks.check(decisions)
-    if decisions.restructure.any():
-        after = apply_restructures(graph, decisions.restructure)
+    codes = replacing(decisions.restructure)
+    if codes.any():
+        after = apply_restructures(graph, codes)
         result = rewrite(after.graph, after.carry(decisions))
-        return replace(result, restructured=int(np.count_nonzero(decisions.restructure)))
+        return replace(result, restructured=int(np.count_nonzero(codes)))
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module

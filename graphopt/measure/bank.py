@@ -18,6 +18,7 @@ from graphopt.errors import GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, Restructured, apply_restructures
 from graphopt.hlo.graph import UNKNOWN_TRIPS
 from graphopt.hlo.regions import Region
+from graphopt.hlo.restructure import replacing
 from graphopt.hlo.rewrite import plan
 from graphopt.measure.features import kernels_of
 from graphopt.measure.hash_table import HashTable
@@ -112,7 +113,7 @@ class BankScorer:
         Vectors that replace operations are scored on the graph that results, which costs a rebuild for
         every new set of replacements.
         """
-        replaced = np.asarray(batch.fields["restructure"].any(axis=1))
+        replaced = np.asarray(replacing(batch.fields["restructure"]).any(axis=1))
         if replaced.any():
             return self._score_mixed(batch, replaced)
         return self._score_plain(batch)
@@ -122,7 +123,7 @@ class BankScorer:
         seconds = np.zeros(len(batch))
         reasons: list[str | None] = [None] * len(batch)
         measured = known = 0
-        for rows in _equal_rows(batch.fields["restructure"]):
+        for rows in _equal_rows(replacing(batch.fields["restructure"])):
             some = DecisionBatch({f: v[rows] for f, v in batch.fields.items()})
             try:
                 scores = (
@@ -139,14 +140,15 @@ class BankScorer:
 
     def _score_after(self, batch: DecisionBatch) -> Scores:
         """Scores vectors that all replace the same operations in the same way."""
-        after, scorer = self._after(batch.fields["restructure"][0])
+        after, scorer = self._after(replacing(batch.fields["restructure"][0]))
         return scorer._score_plain(after.carry_batch(batch))
 
     def _settled(self, decisions: Decisions) -> tuple[BankScorer, Decisions]:
         """The scorer of the graph that a vector's replacements lead to, and the vector on it."""
-        if not decisions.restructure.any():
+        codes = replacing(decisions.restructure)
+        if not codes.any():
             return self, decisions
-        after, scorer = self._after(decisions.restructure)
+        after, scorer = self._after(codes)
         return scorer, after.carry(decisions)
 
     def _after(self, codes: NDArray[np.int8]) -> tuple[Restructured, BankScorer]:

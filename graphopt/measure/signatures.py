@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import DecisionBatch, Graph
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure import replacing
 from graphopt.machine import UnitKind
 
 Keys = NDArray[np.uint64]
@@ -170,12 +171,16 @@ class Namer:
         body = self._bodies(fuse)
         kernel = self._kernels(fuse)
         native = self.native_units[unit]
-        key = mix(body + self.unit_seeds[unit])
+        key = mix(body + self.unit_seeds[unit] + self._written(batch.fields["restructure"]))
         key[~kernel] = 0
         key[kernel & (key == 0)] = 1
         partner = self._join(batch.fields["join"], unit, kernel, key)
         region, region_key, region_node = self._regions(fuse, native, kernel, key, claimed)
         return Signatures(key, native & kernel, partner, region, region_key, region_node)
+
+    def _written(self, codes: NDArray[np.int8]) -> Keys:
+        """uint64 [B, N]; tells kernels apart that are written in another way."""
+        return np.where(replacing(codes) == codes, np.uint64(0), self.seeds[0])
 
     def _claim(self, unit: Ints) -> list[Bools | None]:
         """Gives all that native loops contain to the native unit, in place.

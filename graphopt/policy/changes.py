@@ -11,6 +11,7 @@ import numpy as np
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure import REPLACES, replacing
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import BYTES_PER_NS, THUNK_NS, CostModel
 from graphopt.policy.memory import NEVER_WRITTEN
@@ -137,12 +138,14 @@ def _replacements(
     graph: Graph, start: Decisions, model: CostModel, inside: set[int]
 ) -> Iterator[Change]:
     """Operations as they are, and replaced by what no native region needs."""
-    for node in np.flatnonzero(graph.masks.restructure[:, 1:].any(axis=1)).tolist():
+    legal = graph.masks.restructure & REPLACES
+    codes = replacing(start.restructure)
+    for node in np.flatnonzero(legal[:, 1:].any(axis=1)).tolist():
         weight = model.evaluated_ns(node) * float(graph.executions[node])
         wall = not graph.regional[node]
-        if start.restructure[node] and not wall:
+        if codes[node] and not wall:
             yield Change("not replaced", node, weight, (("restructure", node, 0),))
-        for code in np.flatnonzero(graph.masks.restructure[node]).tolist():
+        for code in np.flatnonzero(legal[node]).tolist():
             row = RESTRUCTURES[code]
             if code and code != start.restructure[node] and not (row.opens and wall):
                 yield Change(row.name, node, weight, (("restructure", node, code),))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OPS
+from graphopt.hlo.restructure import replacing
 from graphopt.hlo.schema import DType
 from graphopt.machine import Machine, UnitKind, probe
 from graphopt.policy.estimates import Estimates, estimate, largest_operand
@@ -300,7 +301,9 @@ _DEFAULT: Final[tuple[Feature, ...]] = (
 _START: Final[tuple[Feature, ...]] = (
     Feature("start_fused", "the heuristic fuses it", lambda f: f.start.fuse),
     Feature("start_joined", "the heuristic joins it", lambda f: f.start.join),
-    Feature("start_replaced", "the heuristic replaces it", lambda f: f.start.restructure > 0),
+    Feature(
+        "start_replaced", "the heuristic replaces it", lambda f: replacing(f.start.restructure) > 0
+    ),
     *(
         Feature(
             f"start_{kind.value}",

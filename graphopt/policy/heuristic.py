@@ -1,6 +1,6 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Seven steps, each a function that edits a copy of XLA's decisions:
+Nine steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
@@ -9,7 +9,9 @@ Seven steps, each a function that edits a copy of XLA's decisions:
 4. values that XLA recomputes at more cost than a trip through memory are written to memory;
 5. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
 6. outputs of one shape that read the same large arrays are computed in one pass;
-7. loops that XLA splits over cores, but that are too short for it, run on one.
+7. loops that XLA splits over cores, but that are too short for it, run on one;
+8. short reductions leave the kernel library, whose call takes longer than they do;
+9. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -27,8 +29,10 @@ from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
+from graphopt.policy.kernels import loop_kernels
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
+from graphopt.policy.reductions import leave_library
 
 LARGE_BYTES: Final = 1 << 18
 JOINED_BYTES: Final = 1 << 20
@@ -62,6 +66,8 @@ STEPS: Final = (
     "library normalisations",
     "one pass outputs",
     "one core",
+    "short reductions",
+    "loop kernels",
 )
 """Names of the steps, in order."""
 
@@ -100,6 +106,10 @@ def heuristic_steps(
         _one_pass_outputs(graph, model, decisions, native)
     if "one core" in steps:
         one_core(graph, model, decisions)
+    if "short reductions" in steps:
+        leave_library(graph, model, decisions)
+    if "loop kernels" in steps:
+        loop_kernels(graph, model, decisions)
     return decisions
 
 

@@ -10,7 +10,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind
 from graphopt.policy import costs
 from graphopt.policy.costs import CostModel
-from graphopt.policy.rates import element_ns, reduced_ns
+from graphopt.policy.rates import FLOATS, element_ns, reduced_ns
 from graphopt.policy.recompute import Evaluations
 
 RECOMPUTE_MARGIN: Final = 2.5
@@ -19,7 +19,9 @@ MIN_SAVED_NS: Final = 8000.0
 times its cost. One more kernel between others is one more wait for the other core."""
 
 FUSED_OPERATIONS_PER_NS: Final = 18.0
-"""Vectorised additions among others in one loop: values stay in registers."""
+INTEGER_OPERATIONS_PER_NS: Final = 50.0
+"""Vectorised operations among others in one loop: values stay in registers. Chains of integer operations
+(random bits, hashes) read no neighbours besides."""
 
 MIN_KEPT_SHARE: Final = 0.03
 """Part of the program's estimated time that writing one value must save."""
@@ -109,12 +111,15 @@ def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
 def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
     """Nanoseconds to compute one element of each fused node from values in memory; 0 for others."""
     out = [0.0] * len(graph)
+    rates = np.where(
+        np.isin(graph.dtype, list(FLOATS)), FUSED_OPERATIONS_PER_NS, INTEGER_OPERATIONS_PER_NS
+    ).tolist()
     for node, op in enumerate(graph.ops):
         if not fuse[node]:
             continue
         shares = model.shares[node]
         free = op.name in NEVER_WRITTEN  # in a loop these are addresses, or computed once per row
-        ns = 0.0 if free else element_ns(graph, node, FUSED_OPERATIONS_PER_NS)
+        ns = 0.0 if free else element_ns(graph, node, rates[node])
         if op.name == "reduce":
             ns = reduced_ns(graph, node) * shares[0]
         for operand, share in zip(graph.operand_lists[node], shares, strict=True):

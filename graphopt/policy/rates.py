@@ -7,6 +7,7 @@ vectorises are cheap; the others are one call per element.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from graphopt.hlo import Graph
@@ -45,13 +46,34 @@ TURN_NS: Final = 0.9
 """An element read at an index, and one of a transpose that changes the order of memory."""
 
 SUM_ROWS_NS: Final = 1.0 / OPERATIONS_PER_NS
+SHORT_ROW: Final = 8
+UNROLLED_ROW: Final = 64
+UNROLLED_ROWS_NS: Final = (0.14, 0.0065)
+"""A reduction along the dimension that lies together in memory, per element that it reads: rows of up to
+`SHORT_ROW` elements and those longer than `UNROLLED_ROW` vectorise; LLVM unrolls those between, which take so
+much, and so much more for every element of a row."""
+
+NESTED_ROWS_NS: Final = 0.13
+"""Reductions of long rows and of other dimensions at once, per element."""
+
+UNROLLED_COLUMNS: Final = 32
 REDUCE_NS: Final = 0.7
+"""Reductions over other dimensions, per element: up to `UNROLLED_COLUMNS` of them vectorise."""
+
 COMPLEX_REDUCE_NS: Final = 8.0
-"""A reduction, per element that it reads: only sums along the dimension that lies together in memory
-vectorise; combiners of several operations (the position of a maximum) take one element after the other."""
+"""Combiners of several operations (the position of a maximum) take one element after the other."""
+
+LIBRARY_REDUCTION_NS: Final = 800.0
+LIBRARY_ELEMENT_NS: Final = 0.11
+LIBRARY_RUN_NS: Final = 2.4
+"""A reduction by the kernel library: the call, an element, and every run of elements that lie together."""
+
+LIBRARY_SPLIT: Final = 1 << 16
+LIBRARY_SPLIT_NS: Final = 8_000.0
+"""Elements from which the library uses two cores, and what handing over half of the work takes."""
 
 _WIDE: Final = frozenset({DType.F64, DType.S64, DType.U64, DType.C64, DType.C128})
-_FLOATS: Final = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64, DType.C64, DType.C128})
+FLOATS: Final = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64, DType.C64, DType.C128})
 
 
 def element_ns(graph: Graph, node: int, operations: float = OPERATIONS_PER_NS) -> float:
@@ -64,7 +86,7 @@ def element_ns(graph: Graph, node: int, operations: float = OPERATIONS_PER_NS) -
     """
     op, dtype = graph.ops[node], int(graph.dtype[node])
     wide = dtype in _WIDE
-    if dtype not in _FLOATS and op.name in INTEGER_NS:
+    if dtype not in FLOATS and op.name in INTEGER_NS:
         return INTEGER_NS[op.name]
     if op.name in FUNCTION_NS:
         return FUNCTION_NS[op.name][wide]
@@ -73,14 +95,40 @@ def element_ns(graph: Graph, node: int, operations: float = OPERATIONS_PER_NS) -
 
 def reduced_ns(graph: Graph, node: int) -> float:
     """Nanoseconds of a reduction in a loop kernel or native code, per element that it reads."""
-    combiner = reducer(graph, node)
-    if combiner is None:
+    if reducer(graph, node) is None:
         return COMPLEX_REDUCE_NS
-    return SUM_ROWS_NS if combiner == "add" and reads_rows(graph, node) else REDUCE_NS
+    minor, reduced = _minor_and_reduced(graph, node)
+    sizes = graph.dim_lists[graph.operand_lists[node][0]]
+    if minor is None or minor not in reduced:
+        count = prod(sizes[dimension] for dimension in reduced)
+        return SUM_ROWS_NS if count <= UNROLLED_COLUMNS else REDUCE_NS
+    row = sizes[minor]
+    if len([d for d in reduced if sizes[d] > 1]) > 1:
+        return REDUCE_NS if row <= UNROLLED_ROW else NESTED_ROWS_NS
+    if SHORT_ROW < row <= UNROLLED_ROW:
+        base, more = UNROLLED_ROWS_NS
+        return base + more * row
+    return SUM_ROWS_NS
 
 
-def reads_rows(graph: Graph, node: int) -> bool:
-    """True for a reduction of the dimension that lies together in memory, maybe with others."""
+def library_reduced_ns(graph: Graph, node: int) -> float:
+    """Nanoseconds of a whole reduction by the kernel library."""
+    operand = graph.operand_lists[node][0]
+    sizes, elements = graph.dim_lists[operand], float(graph.elements[operand])
+    run = 1
+    minor, reduced = _minor_and_reduced(graph, node)
+    for dimension in graph.source.shapes[operand].layout.minor_to_major:
+        if (dimension in reduced) != (minor in reduced):
+            break
+        run *= sizes[dimension]
+    work = LIBRARY_ELEMENT_NS * elements + LIBRARY_RUN_NS * elements / run
+    if elements >= LIBRARY_SPLIT:
+        work = LIBRARY_SPLIT_NS + work / 2
+    return LIBRARY_REDUCTION_NS + work
+
+
+def _minor_and_reduced(graph: Graph, node: int) -> tuple[int | None, list[int]]:
+    """The dimension of a reduction's operand that lies together in memory, and those that are reduced."""
     minor = graph.source.shapes[graph.operand_lists[node][0]].layout.minor_to_major
     proto = HloInstructionProto.FromString(graph.source.attributes[node])
-    return bool(minor) and minor[0] in proto.dimensions
+    return (minor[0] if minor else None), list(proto.dimensions)

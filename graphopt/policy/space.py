@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from graphopt.errors import PolicyError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import Unit, UnitKind
 
 MAX_PLAIN_VALUES: Final = 16
@@ -79,10 +80,21 @@ def field_inputs(graph: Graph, start: Decisions) -> tuple[FieldInput, ...]:
     out = []
     for name in DECODED:
         mask = getattr(graph.masks, name)
+        if name == "restructure":
+            mask = _replacements(mask, start)
         values = unit_values(graph.units) if name == "unit" else plain_values(name, mask.shape[1])
         here = getattr(start, name).astype(np.int64)
         out.append(FieldInput(name, mask, here, values, name in _ROOTS_ONLY))
     return tuple(out)
+
+
+def _replacements(mask: NDArray[np.bool_], start: Decisions) -> NDArray[np.bool_]:
+    """bool [N, V]; the network only replaces operations: how a kernel is written stays as at the start."""
+    kept = ~REPLACES[start.restructure]
+    out = mask & REPLACES
+    out[kept] = False
+    out[kept, start.restructure[kept]] = True
+    return out
 
 
 def plain_values(name: str, count: int) -> NDArray[np.float32]:

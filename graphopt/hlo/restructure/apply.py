@@ -27,7 +27,7 @@ from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
 from graphopt.hlo.restructure.ordering import order_readers
 from graphopt.hlo.restructure.result import Restructured
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.table import RESTRUCTURES
+from graphopt.hlo.restructure.table import RESTRUCTURES, replacing
 from graphopt.hlo.schema import HloComputationProto, HloModuleProto
 from graphopt.hlo.verify import check_signature
 from graphopt.machine import UnitKind
@@ -40,9 +40,10 @@ _WRITERS = frozenset({"while", "dynamic-update-slice", "scatter"})
 
 def settle(graph: Graph, decisions: Decisions) -> tuple[Graph, Decisions]:
     """The graph whose nodes are executed, and the decisions on it: the same two without replacements."""
-    if not decisions.restructure.any():
+    codes = replacing(decisions.restructure)
+    if not codes.any():
         return graph, decisions
-    after = apply_restructures(graph, decisions.restructure)
+    after = apply_restructures(graph, codes)
     return after.graph, after.carry(decisions)
 
 
@@ -56,13 +57,14 @@ def apply_restructures(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
 
     Args:
         graph: as built from an incoming module, or itself a result of this function.
-        codes: int8 [N]; `Decisions.restructure`.
+        codes: int8 [N]; `Decisions.restructure`. Those that only rewrite kernels do nothing here.
 
     Raises:
         DecisionError: a code is outside the graph's masks.
         VerificationError: the new module breaks a static rule (a defect here, never the caller's).
     """
     graph.masks.check(graph.default.with_changes(restructure=codes))
+    codes = replacing(codes)
     key = codes.tobytes()
     found = graph.restructured.get(key)
     if found is None:

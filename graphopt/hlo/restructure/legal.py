@@ -32,9 +32,11 @@ def restructure_rules(
         codes = BY_OPCODE.get(op.name)
         if codes is None:
             continue
-        common = _common_rule(graph, fuse_rule, ordered, node)
+        common: str | None = None
         candidate = Candidate(graph, node)
         for code in codes:
+            if not RESTRUCTURES[code].rewrites_kernel:
+                common = _common_rule(graph, fuse_rule, ordered, node)
             rule = common or RESTRUCTURES[code].forbids(candidate)
             if rule is None and not all(
                 _may_be_in_memory(graph, fuse_rule, value)

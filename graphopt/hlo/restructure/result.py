@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.decisions import FIELDS, DecisionBatch, Decisions
 from graphopt.hlo.graph import Graph
+from graphopt.hlo.restructure.table import replacing
 from graphopt.machine import UnitKind, unit_index
 
 
@@ -50,10 +51,9 @@ class Restructured:
         fields: dict[str, NDArray[Any]] = {}
         for field in FIELDS:
             own = np.broadcast_to(getattr(default, field), (len(batch), len(self.graph)))
-            if field == "restructure":
-                fields[field] = own.copy()
-                continue
             wanted = batch.fields[field][:, source]
+            if field == "restructure":
+                wanted = np.where(replacing(wanted) == wanted, np.int8(0), wanted)
             allowed = getattr(masks, field)[rows, wanted.astype(np.intp)]
             fields[field] = np.where(kept & allowed, wanted, own)
         unit = unit_index(self.graph.units, UnitKind.NATIVE)

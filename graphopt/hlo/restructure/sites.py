@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from graphopt.hlo.restructure.blocks import Block, Value, is_row_major
@@ -47,11 +48,15 @@ class Candidate:
     """A node that might be replaced, with what legality rules ask about it."""
 
     def __init__(self, graph: Graph, node: int) -> None:
-        """Parses the node's attributes once."""
+        """Looks at nothing yet."""
         self.graph = graph
         self.node = node
-        self.instruction = HloInstructionProto.FromString(graph.source.attributes[node])
         self.computations = graph.source.module.computations
+
+    @cached_property
+    def instruction(self) -> Any:
+        """``HloInstructionProto`` of the operation."""
+        return HloInstructionProto.FromString(self.graph.source.attributes[self.node])
 
     @property
     def operands(self) -> list[int]:

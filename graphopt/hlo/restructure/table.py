@@ -9,7 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from graphopt.hlo.restructure import (
+    generator,
     linalg,
     product_blocks,
     products,
@@ -37,6 +41,7 @@ class Restructure:
         opens: the operation is a wall (no native region may contain it) and the replacement is none.
         exact: the result is bit-equal; otherwise equal to rounding.
         joins: new values of one shape are best computed together, as outputs of one cluster.
+        rewrites_kernel: no operation is replaced; the kernel rooted there is written in another way.
     """
 
     name: str
@@ -48,6 +53,7 @@ class Restructure:
     opens: bool = False
     exact: bool = True
     joins: bool = False
+    rewrites_kernel: bool = False
 
 
 def _keep(site: Site) -> Value:
@@ -101,11 +107,25 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "shifted arrays, combined to windows of 2, 4, 8, ... elements along one dimension after the other",
         sliding.forbids, sliding.expand, exact=False,
     ),
+    Restructure(
+        "loop-kernel", generator.OPCODES,
+        "the same kernel, by XLA's loop code generator instead of its tiled one",
+        generator.forbids, _keep, rewrites_kernel=True,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
 CODE: Final[dict[str, int]] = {row.name: code for code, row in enumerate(RESTRUCTURES)}
 """Row name -> code."""
+
+REPLACES: Final = np.array([not row.rewrites_kernel for row in RESTRUCTURES], np.bool_)
+"""bool [R]; rows that replace an operation, or leave it as it is."""
+
+
+def replacing(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Codes without those that only say how a kernel is written; any shape."""
+    return np.where(REPLACES[codes], codes, np.int8(0))
+
 
 BY_OPCODE: Final[dict[str, tuple[int, ...]]] = {
     opcode: tuple(c for c, row in enumerate(RESTRUCTURES) if opcode in row.opcodes)
@@ -118,6 +138,7 @@ RULES: Final[dict[str, str]] = {
     "control-dependency": "another instruction is ordered against it",
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
+    **generator.RULES,
     **linalg.RULES,
     **product_blocks.RULES,
     **products.RULES,
