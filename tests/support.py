@@ -170,10 +170,13 @@ class _Numbering:
 
 
 def _body_opcodes(fusion: Any, outer: _Numbering) -> tuple[str, ...]:
-    """Opcodes of a fusion's body without parameters, constants and repetitions, sorted."""
+    """Opcodes of a fusion's body, sorted, without parameters, constants, repetitions and a mark at the root."""
     numbering = _Numbering(outer.computations)
     opcodes = []
-    for inner in outer.computations[fusion.called_computation_ids[0]].instructions:
+    body = outer.computations[fusion.called_computation_ids[0]]
+    for inner in body.instructions:
+        if inner.opcode == "bitcast-convert" and inner.id == body.root_id:
+            continue
         if inner.opcode == "parameter":
             operand = fusion.operand_ids[inner.parameter_number]
             numbering.number_of[inner.id & LOCAL_ID] = -1 - outer.number_of[operand & LOCAL_ID]

@@ -116,9 +116,15 @@ def _native_calls(graph: Graph, decisions: Decisions) -> frozenset[int]:
     )
 
 
-def form_clusters(graph: Graph, decisions: Decisions) -> Clustering:
-    """The clusters that masked decisions give, before multi-output joins."""
-    former = ClusterFormer(graph, decisions)
+def form_clusters(graph: Graph, decisions: Decisions, *, read_again: bool = False) -> Clustering:
+    """The clusters that masked decisions give, before multi-output joins.
+
+    Args:
+        graph: of the program.
+        decisions: inside its masks.
+        read_again: the module that is written is only read again: its kernels have no marks.
+    """
+    former = ClusterFormer(graph, decisions, read_again=read_again)
     former.run()
     return former.out
 
@@ -126,13 +132,14 @@ def form_clusters(graph: Graph, decisions: Decisions) -> Clustering:
 class ClusterFormer:
     """Forms the clusters of one decision vector, all of them (`run`) or single ones (`isolated`)."""
 
-    def __init__(self, graph: Graph, decisions: Decisions) -> None:
+    def __init__(self, graph: Graph, decisions: Decisions, *, read_again: bool = False) -> None:
         """Reads the vector; nothing is formed yet."""
         from graphopt.hlo.restructure.table import CODE  # replacing operations forms clusters
 
         self.graph = graph
         self.fuse = decisions.fuse.tolist()
         self.default_fuse = graph.default.fuse.tolist()
+        self.read_again = read_again
         self.loop_kernel = np.equal(decisions.restructure, CODE["loop-kernel"]).tolist()
         self.unit = effective_units(graph, decisions)
         self.default_unit = effective_units(graph, graph.default)
@@ -222,9 +229,20 @@ class ClusterFormer:
             assert cluster is not None  # only the library refuses a cluster
         same_unit = cluster.unit == self.default_unit[root]
         cluster.default = same_unit and bool(exempt) and set(cluster.nodes) == exempt
-        loop = self.kinds[cluster.unit] is UnitKind.LOOP
-        cluster.loop_kernel = loop and self.loop_kernel[root]
+        cluster.loop_kernel = self._is_loop_kernel(cluster)
         return cluster
+
+    def _is_loop_kernel(self, cluster: Cluster) -> bool:
+        """True for kernels that are written for XLA's loop generator: by decision, and all that are new."""
+        from graphopt.hlo.restructure.generator import (
+            is_tiled,
+        )  # replacing operations forms clusters
+
+        if self.read_again or self.kinds[cluster.unit] is not UnitKind.LOOP:
+            return False
+        if self.loop_kernel[cluster.outputs[0]]:
+            return True
+        return not cluster.default and all(is_tiled(self.graph, node) for node in cluster.nodes)
 
     def _may_be_default(self, root: int, unit: int) -> bool:
         """Exempt from limits: loops and library calls that XLA made, native code that was native.

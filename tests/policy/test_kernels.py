@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support import capture, nodes, normal
+from support import capture, changed, nodes, normal
 
-from graphopt.hlo import Graph
+from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE, REPLACES
 from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic import heuristic_steps
 from graphopt.policy.rates import SUM_ROWS_NS, library_reduced_ns, reduced_ns
 from graphopt.policy.space import field_inputs
@@ -47,6 +48,21 @@ def test_what_saves_next_to_nothing_stays():
 
     graph = capture(fn, normal(512, 512), normal(64)).graph
     assert graph.masks.restructure[:, CODE["loop-kernel"]].any() and not chosen(graph)
+
+
+def test_kernels_that_are_new_come_from_the_loop_generator_too():
+    def fn(x: jax.Array, y: jax.Array) -> Any:
+        z = jnp.sin(x * y) + x
+        return z[::-1] * 2.0 + z
+
+    program = capture(fn, normal(64, 128), normal(64, 128, seed=1))
+    graph = program.graph
+    value = next(n for n in nodes(graph, "add") if graph.default.fuse[n])
+    data = rewrite(graph, changed(graph.default, fuse={value: 0})).data
+    assert len(nodes(build_graph(data), "bitcast-convert")) == 1
+    assert not nodes(build_graph(rewrite(graph, graph.default).data), "bitcast-convert")
+    again = program.compile(data)()
+    assert compare_outputs(program.result, again).equal
 
 
 def test_the_network_leaves_them_as_they_are():

@@ -99,7 +99,7 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
 
 
 def _emit(graph: Graph, decisions: Decisions) -> tuple[Clustering, ModuleWriter]:
-    clustering = form_clusters(graph, decisions)
+    clustering = form_clusters(graph, decisions, read_again=True)
     plans = [make_plan(graph, clustering, i) for i in make_items(graph, decisions, clustering)]
     return clustering, emit(graph, clustering, plans)
 
