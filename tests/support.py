@@ -170,7 +170,7 @@ class _Numbering:
 
 
 def _body_opcodes(fusion: Any, outer: _Numbering) -> tuple[str, ...]:
-    """Opcodes of a fusion's body, sorted, without parameters, constants, repetitions and a mark at the root."""
+    """Sorted opcodes of a fusion's body, no parameters, constants, repetitions, and no mark at the root."""
     numbering = _Numbering(outer.computations)
     opcodes = []
     body = outer.computations[fusion.called_computation_ids[0]]

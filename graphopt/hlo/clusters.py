@@ -242,7 +242,7 @@ class ClusterFormer:
             return False
         if self.loop_kernel[cluster.outputs[0]]:
             return True
-        return not cluster.default and all(is_tiled(self.graph, node) for node in cluster.nodes)
+        return not cluster.default and is_tiled(self.graph, cluster.outputs[0], cluster.nodes)
 
     def _may_be_default(self, root: int, unit: int) -> bool:
         """Exempt from limits: loops and library calls that XLA made, native code that was native.

@@ -42,7 +42,7 @@ def loop_kernels(graph: Graph, model: CostModel, decisions: Decisions) -> None:
             continue
         if int(graph.computation[root]) in native:
             continue
-        if all(is_tiled(graph, node) for node in model.members(decisions.fuse, root)):
+        if is_tiled(graph, root, model.members(decisions.fuse, root)):
             chosen.append(root)
             saved += _saved_ns(graph, root) / unit.threads * float(graph.executions[root])
     least = MIN_SAVED_SHARE * model.computations[-1].default_ns(model.cores)

@@ -46,7 +46,7 @@ def test_what_saves_next_to_nothing_stays():
     def fn(x: jax.Array, y: jax.Array) -> Any:
         return jnp.tanh(x @ x) @ x, y * y + y
 
-    graph = capture(fn, normal(512, 512), normal(64)).graph
+    graph = capture(fn, normal(512, 512), normal(1024)).graph
     assert graph.masks.restructure[:, CODE["loop-kernel"]].any() and not chosen(graph)
 
 

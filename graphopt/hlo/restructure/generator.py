@@ -9,6 +9,7 @@ It is elementwise, so buffers are shared as before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from graphopt.hlo.ops import OpKind
@@ -19,8 +20,8 @@ from graphopt.machine import UnitKind
 if TYPE_CHECKING:
     from graphopt.hlo.graph import Graph
 
-MIN_ELEMENTS: Final = 64
-"""Smallest kernel that may be written anew: below, its time is dispatch."""
+MIN_ELEMENTS: Final = 1024
+"""Smallest kernel that is written for the loop generator: below, both take the same time."""
 
 RULES: Final = {
     "small-kernel": "there is nothing to gain in a kernel of so few elements",
@@ -48,9 +49,11 @@ def forbids(candidate: Candidate) -> str | None:
     unit = graph.units[graph.default.unit[root]]
     if graph.default.fuse[root] or graph.source.bare[root] or unit.kind is not UnitKind.LOOP:
         return "not-tiled"
+    if graph.ops[root].name in _VIEWS and not any(graph.default.fuse[candidate.operands]):
+        return "not-tiled"  # another name for an array in memory
     members, seen = [root], {root}
     for node in members:
-        if not is_tiled(graph, node):
+        if not _is_tiled(graph, node):
             return "not-tiled"
         new = [o for o in graph.operand_lists[node] if graph.default.fuse[o] and o not in seen]
         seen.update(new)
@@ -58,7 +61,19 @@ def forbids(candidate: Candidate) -> str | None:
     return None
 
 
-def is_tiled(graph: Graph, node: int) -> bool:
+def is_tiled(graph: Graph, root: int, members: Iterable[int]) -> bool:
+    """True for a kernel of some size that the tiled generator takes, and that keeps the order of elements.
+
+    Args:
+        graph: of the program.
+        root: of the kernel.
+        members: all its nodes.
+    """
+    large = bool(graph.elements[root] >= MIN_ELEMENTS)
+    return large and all(_is_tiled(graph, node) for node in members)
+
+
+def _is_tiled(graph: Graph, node: int) -> bool:
     """True for operations that the tiled generator takes, those that change the order of elements aside."""
     op, dtype = graph.ops[node], int(graph.dtype[node])
     if op.name == "constant":
@@ -69,8 +84,8 @@ def is_tiled(graph: Graph, node: int) -> bool:
 
 
 OPCODES: Final = frozenset(
-    "abs acos add and asin atan2 cbrt ceil clamp compare convert cosine divide erf exponential "
+    "abs acos add and asin atan2 bitcast cbrt ceil clamp compare convert cosine divide erf exponential "
     "exponential-minus-one floor log log-plus-one logistic maximum minimum multiply negate not or power "
-    "remainder rsqrt select sine sqrt subtract tan tanh xor".split()
+    "remainder reshape rsqrt select sine sqrt subtract tan tanh xor".split()
 )
 """Roots of such kernels."""
