@@ -53,7 +53,7 @@ UNROLLED_ROWS_NS: Final = (0.14, 0.0065)
 `SHORT_ROW` elements and those longer than `UNROLLED_ROW` vectorise; LLVM unrolls those between, which take so
 much, and so much more for every element of a row."""
 
-NESTED_ROWS_NS: Final = 0.13
+NESTED_ROWS_NS: Final = 0.2
 """Reductions of long rows and of other dimensions at once, per element."""
 
 UNROLLED_COLUMNS: Final = 32
