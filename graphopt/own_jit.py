@@ -48,6 +48,7 @@ def jit(
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
+        """`fn` compiled with the options, once per signature."""
         if jax_private.is_tracing():
             return jitted(*args, **kwargs)
         try:

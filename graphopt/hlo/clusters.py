@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +31,7 @@ from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.graph import FROZEN_FUSED, Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
+from graphopt.hlo.tiled import is_tiled
 from graphopt.machine import UnitKind
 
 MAX_NODES: Final = 512
@@ -219,7 +221,9 @@ class ClusterFormer:
     def _cluster(self, root: int, unit: int) -> Cluster | None:
         """The cluster of a root; None for a dot that the library cannot take after all."""
         library = self.kinds[unit] is UnitKind.LIBRARY
-        exempt = self._default_nodes(root) if self._may_be_default(root, unit) else frozenset()
+        exempt = frozenset[int]()
+        if self._may_be_default(root, unit):
+            exempt = frozenset(fused_into(self.graph, self.default_fuse, root))
         cluster = self._grow(root, unit, exempt, library)
         if cluster is None:
             self.out.overrides.append((root, "library-operation"))
@@ -234,10 +238,6 @@ class ClusterFormer:
 
     def _is_loop_kernel(self, cluster: Cluster) -> bool:
         """True for kernels that are written for XLA's loop generator: by decision, and all that are new."""
-        from graphopt.hlo.restructure.generator import (
-            is_tiled,
-        )  # replacing operations forms clusters
-
         if self.read_again or self.kinds[cluster.unit] is not UnitKind.LOOP:
             return False
         if self.loop_kernel[cluster.outputs[0]]:
@@ -255,16 +255,6 @@ class ClusterFormer:
             self.kinds[unit] is UnitKind.LOOP
             and self.kinds[self.default_unit[root]] is UnitKind.LOOP
         )
-
-    def _default_nodes(self, root: int) -> frozenset[int]:
-        seen = {root}
-        stack = [root]
-        while stack:
-            for operand in self.graph.operand_lists[stack.pop()]:
-                if operand not in seen and self.default_fuse[operand]:
-                    seen.add(operand)
-                    stack.append(operand)
-        return frozenset(seen)
 
     def _grow(self, root: int, unit: int, exempt: frozenset[int], library: bool) -> Cluster | None:
         """Takes in fused operands, largest node index first, so that all uses are known.
@@ -379,6 +369,23 @@ def window_size(graph: Graph, node: int) -> int:
     """Elements that a reduce-window reads for one element of its result."""
     window = HloInstructionProto.FromString(graph.source.attributes[node]).window
     return math.prod(max(1, dimension.size) for dimension in window.dimensions)
+
+
+def fused_into(graph: Graph, fuse: Sequence[bool] | NDArray[np.bool_], root: int) -> list[int]:
+    """A root and all nodes that are computed in its kernel.
+
+    Args:
+        graph: of the root.
+        fuse: [N]; True where a node is computed inside its users.
+        root: a node in memory.
+    """
+    found, seen = [root], {root}
+    for node in found:
+        for operand in graph.operand_lists[node]:
+            if operand not in seen and fuse[operand]:
+                seen.add(operand)
+                found.append(operand)
+    return found
 
 
 def roots_around(graph: Graph, fuse: NDArray[np.bool_], node: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -141,25 +142,25 @@ class Masks:
     unit_rule: NDArray[np.int16]
     restructure_rule: NDArray[np.int16]
 
-    @property
+    @cached_property
     def fuse(self) -> NDArray[np.bool_]:
         """bool [N, 2]; True = allowed."""
-        return np.equal(self.fuse_rule, ALLOWED)
+        return _allowed(self.fuse_rule)
 
-    @property
+    @cached_property
     def join(self) -> NDArray[np.bool_]:
         """bool [N, 2]; True = allowed."""
-        return np.equal(self.join_rule, ALLOWED)
+        return _allowed(self.join_rule)
 
-    @property
+    @cached_property
     def unit(self) -> NDArray[np.bool_]:
         """bool [N, U]; True = allowed."""
-        return np.equal(self.unit_rule, ALLOWED)
+        return _allowed(self.unit_rule)
 
-    @property
+    @cached_property
     def restructure(self) -> NDArray[np.bool_]:
         """bool [N, R]; True = allowed."""
-        return np.equal(self.restructure_rule, ALLOWED)
+        return _allowed(self.restructure_rule)
 
     def why_not(self, node: int, field: str, value: int) -> str | None:
         """Name of the rule that forbids `value` for `field` of `node`; None if it is allowed."""
@@ -205,6 +206,13 @@ class Masks:
             value = getattr(out, field)
             value[...] = np.where(rng.random(len(value)) < change, drawn, value)
         return out
+
+
+def _allowed(rules: NDArray[np.int16]) -> NDArray[np.bool_]:
+    """A mask of finished rules; read-only, because it is made once."""
+    mask = np.equal(rules, ALLOWED)
+    mask.flags.writeable = False
+    return mask
 
 
 def _describe(value: object) -> str:

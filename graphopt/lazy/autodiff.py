@@ -201,6 +201,7 @@ def value_and_grad(
     """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        """Runs `fn` on a tape, and walks the tape back."""
         numbers = _split(args, argnums)
         flat, trees = zip(*(flatten(args[k]) for k in numbers), strict=True)
         leaves = [x for part in flat for x in part]
@@ -263,6 +264,11 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
     outputs, out_tree = flatten(result)
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
+        """Cotangents of the arguments for one of the result.
+
+        Raises:
+            LazyValueError: its structure is not the result's.
+        """
         given, given_tree = flatten(cotangent)
         if given_tree != out_tree:
             raise LazyValueError(

@@ -71,6 +71,7 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: int = 0) -> Callabl
     """
 
     def wrapped(*args: Any) -> Any:
+        """`fn` over the mapped axes of its arguments."""
         per_argument = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
         if len(per_argument) != len(args):
             raise _fail(f"in_axes={in_axes!r} for {len(args)} arguments", "Give one per argument.")

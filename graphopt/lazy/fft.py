@@ -31,6 +31,7 @@ def _axis_by_axis(name: str) -> Any:
     single = {"fftn": "fft", "ifftn": "ifft", "rfftn": "fft", "irfftn": "ifft"}[name]
 
     def transform(x: Any, s: Any, axes: Any, norm: str) -> Any:
+        """`x` transformed over `axes`, cut or padded to the lengths `s` first; None keeps them."""
         lengths = [x.shape[a] for a in axes] if s is None else list(s)
         if name == "irfftn" and s is None:
             lengths[-1] = 2 * (lengths[-1] - 1)

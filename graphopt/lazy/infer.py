@@ -137,6 +137,7 @@ def elementwise_rule(name: str, allowed: str, result: str) -> Any:
     to_float = "float" in kinds and "signed" not in kinds
 
     def rule(avals: tuple[Aval, ...], params: tuple[Any, ...]) -> tuple[DType, Aval]:
+        """The dtype to compute in, and the result's shape and dtype; refuses dtypes that are not allowed."""
         dtype = avals[0].dtype
         for aval in avals[1:]:
             dtype = dtypes.PROMOTION[dtype, aval.dtype]

@@ -106,6 +106,7 @@ def _rank(np_: Any) -> Any:
 
 def _pinv(np_: Any) -> Any:
     def pinv(x: Any, rtol: Any) -> Any:
+        """The pseudo-inverse by a singular value decomposition, small singular values taken as zero."""
         if rtol is None:
             rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
         u, s, vh = np_.linalg.svd(x, full_matrices=False)

@@ -50,6 +50,12 @@ def _operator(op: Op) -> Any:
         return NotImplemented if node is None else record2(op, node, self._node)
 
     def in_place(self: Any, other: Any) -> Any:
+        """The operation's result under the tensor's own name; its shape and dtype must stay.
+
+        Raises:
+            LazyTypeError: the result has another dtype.
+            LazyValueError: it has another shape, or is on another device.
+        """
         result = forward(self, other)
         if result is NotImplemented:
             return result

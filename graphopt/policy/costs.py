@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Graph
+from graphopt.hlo.clusters import fused_into
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
@@ -208,13 +209,7 @@ class CostModel:
 
     def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
         """The root of a kernel and all that is fused into it."""
-        found, seen = [root], {root}
-        for node in found:
-            for operand in self.graph.operand_lists[node]:
-                if operand not in seen and fuse[operand]:
-                    seen.add(operand)
-                    found.append(operand)
-        return found
+        return fused_into(self.graph, fuse, root)
 
     def control(self, node: int) -> LoopCosts:
         """All iterations of a loop, or the mean of a conditional's branches."""

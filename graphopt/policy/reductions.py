@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import CostModel
@@ -22,12 +24,9 @@ def leave_library(graph: Graph, model: CostModel, decisions: Decisions) -> None:
         model: its costs.
         decisions: changed in place.
     """
-    loop = unit_index(graph.units, UnitKind.LOOP)
-    for root in range(len(graph)):
-        if decisions.fuse[root] or not graph.masks.unit[root, loop]:
-            continue
-        if graph.units[decisions.unit[root]].kind is not UnitKind.LIBRARY:
-            continue
+    loop, library = (unit_index(graph.units, k) for k in (UnitKind.LOOP, UnitKind.LIBRARY))
+    called = ~decisions.fuse & (decisions.unit == library) & graph.masks.unit[:, loop]
+    for root in np.flatnonzero(called).tolist():
         members = model.members(decisions.fuse, root)
         if _is_faster_in_loop(graph, members, root):
             decisions.unit[root] = loop

@@ -32,11 +32,10 @@ def restructure_rules(
         codes = BY_OPCODE.get(op.name)
         if codes is None:
             continue
-        common: str | None = None
+        replaces = any(not RESTRUCTURES[code].rewrites_kernel for code in codes)
+        common = _common_rule(graph, fuse_rule, ordered, node) if replaces else None
         candidate = Candidate(graph, node)
         for code in codes:
-            if not RESTRUCTURES[code].rewrites_kernel:
-                common = _common_rule(graph, fuse_rule, ordered, node)
             rule = common or RESTRUCTURES[code].forbids(candidate)
             if rule is None and not all(
                 _may_be_in_memory(graph, fuse_rule, value)

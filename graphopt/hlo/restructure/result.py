@@ -70,6 +70,7 @@ class Restructured:
         known: dict[int, NDArray[np.bool_]] = {}
 
         def at(node: int) -> NDArray[np.bool_]:
+            """bool [B]; a node of the old graph is native, or computed inside something that is."""
             stack = [node]
             while stack:
                 top = stack[-1]

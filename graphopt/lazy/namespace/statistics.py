@@ -26,6 +26,7 @@ def _remembered(function: Any) -> Any:
 
     @functools.wraps(function)
     def wrapper(x: Any, /, **options: Any) -> Any:
+        """The function, recorded at once where an equal call was traced before."""
         if not isinstance(x, TensorBase):
             return function(x, **options)
         node = x._node
