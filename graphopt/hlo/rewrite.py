@@ -14,7 +14,8 @@ from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.regions import Plan, Region, make_plan
 from graphopt.hlo.restructure.apply import apply_restructures
-from graphopt.hlo.restructure.table import replacing
+from graphopt.hlo.restructure.dispatch import take_off
+from graphopt.hlo.restructure.table import CODE, replacing
 from graphopt.hlo.schedule import write_schedule
 from graphopt.hlo.verify import verify
 
@@ -65,6 +66,8 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module
+    if np.any(decisions.restructure == CODE["caller-thread"]):
+        take_off(module)
     write_schedule(module)
     verify(module, graph.source.module)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)

@@ -29,6 +29,7 @@ from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
+from graphopt.policy.dispatch import caller_thread
 from graphopt.policy.kernels import loop_kernels
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
@@ -68,6 +69,7 @@ STEPS: Final = (
     "one core",
     "short reductions",
     "loop kernels",
+    "caller thread",
 )
 """Names of the steps, in order."""
 
@@ -110,6 +112,8 @@ def heuristic_steps(
         leave_library(graph, model, decisions)
     if "loop kernels" in steps:
         loop_kernels(graph, model, decisions)
+    if "caller thread" in steps:
+        caller_thread(graph, model, decisions)
     return decisions
 
 

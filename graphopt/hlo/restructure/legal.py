@@ -32,7 +32,7 @@ def restructure_rules(
         codes = BY_OPCODE.get(op.name)
         if codes is None:
             continue
-        replaces = any(not RESTRUCTURES[code].rewrites_kernel for code in codes)
+        replaces = any(RESTRUCTURES[code].replaces for code in codes)
         common = _common_rule(graph, fuse_rule, ordered, node) if replaces else None
         candidate = Candidate(graph, node)
         for code in codes:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.restructure import (
+    dispatch,
     generator,
     linalg,
     product_blocks,
@@ -41,7 +42,8 @@ class Restructure:
         opens: the operation is a wall (no native region may contain it) and the replacement is none.
         exact: the result is bit-equal; otherwise equal to rounding.
         joins: new values of one shape are best computed together, as outputs of one cluster.
-        rewrites_kernel: no operation is replaced; the kernel rooted there is written in another way.
+        replaces: an operation is replaced; otherwise the kernel rooted there, or the program, is written
+            in another way.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Restructure:
     opens: bool = False
     exact: bool = True
     joins: bool = False
-    rewrites_kernel: bool = False
+    replaces: bool = True
 
 
 def _keep(site: Site) -> Value:
@@ -110,7 +112,12 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "loop-kernel", generator.OPCODES,
         "the same kernel, by XLA's loop code generator instead of its tiled one",
-        generator.forbids, _keep, rewrites_kernel=True,
+        generator.forbids, _keep, replaces=False,
+    ),
+    Restructure(
+        "caller-thread", dispatch.OPCODES,
+        "the same program, run by the thread that calls it instead of a worker",
+        dispatch.forbids, _keep, replaces=False,
     ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
@@ -118,12 +125,12 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
 CODE: Final[dict[str, int]] = {row.name: code for code, row in enumerate(RESTRUCTURES)}
 """Row name -> code."""
 
-REPLACES: Final = np.array([not row.rewrites_kernel for row in RESTRUCTURES], np.bool_)
+REPLACES: Final = np.array([row.replaces for row in RESTRUCTURES], np.bool_)
 """bool [R]; rows that replace an operation, or leave it as it is."""
 
 
 def replacing(codes: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Codes without those that only say how a kernel is written; any shape."""
+    """Codes without those that only say how a kernel or the program is written; any shape."""
     return np.where(REPLACES[codes], codes, np.int8(0))
 
 
@@ -138,6 +145,7 @@ RULES: Final[dict[str, str]] = {
     "control-dependency": "another instruction is ordered against it",
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
+    **dispatch.RULES,
     **generator.RULES,
     **linalg.RULES,
     **product_blocks.RULES,

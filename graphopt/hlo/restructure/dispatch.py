@@ -1,0 +1,138 @@
+"""Running a whole program on the thread that calls it.
+
+XLA:CPU hands a program to a worker thread and returns at once, unless it counts fewer than 1,000 operations
+in it (``HloCostAnalysis`` over the entry computation of what was compiled, loops counted once). Whoever then
+waits for the result sleeps, and is woken by the worker: 20 to 40 microseconds on a virtual machine, more than
+many a program takes.
+
+The count of a reduction is its operand's elements less its result's. A reduction of nothing to n results
+counts -n; fused with a slice of no elements it is never computed, and the program becomes one of few
+operations. Decided once per program, at the first parameter of its entry computation.
+"""
+
+from __future__ import annotations
+
+from math import isqrt, prod
+from typing import TYPE_CHECKING, Any, Final
+
+from graphopt.hlo.module import LOCAL_ID, Role
+from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure.blocks import Block, ModuleEditor, array_shape
+from graphopt.hlo.restructure.sites import Candidate
+from graphopt.hlo.schema import DType, HloComputationProto, HloInstructionProto
+
+if TYPE_CHECKING:
+    from graphopt.hlo.graph import Graph
+
+RULES: Final = {
+    "not-the-program": "only the program's first parameter stands for the program",
+    "several-devices": "the program runs on several devices at once",
+    "calls-out": "it calls code that may wait for something, or call Python",
+    "unknown-trips": "it may run for any time: a loop's trip count is not known",
+    "long-program": "the caller would wait for too long, and could not prepare the next call",
+    "on-the-caller": "it is a program of so few operations that XLA runs it there already",
+}
+
+OPCODES: Final = frozenset({"parameter"})
+
+MAX_ELEMENTS: Final = 1 << 20
+MAX_KERNELS: Final = 4096
+"""Elements computed and kernels started per run: a few hundred microseconds of XLA's default."""
+
+CHEAP_OPERATIONS: Final = 1000
+"""Programs of fewer run on the caller's thread anyway (``cheap_computation_`` of XLA's CPU client)."""
+
+_UNCOUNTED: Final = frozenset(
+    "bitcast-convert cbrt copy cosine erf exponential exponential-minus-one log log-plus-one "
+    "logistic power rsqrt sine sqrt tan tanh".split()
+)
+"""Elementwise operations that XLA's count of operations leaves out."""
+
+_SAFE_CALLS: Final = ("lapack_", "TopK", "ducc_fft")
+"""How the targets of custom calls begin that compute and return."""
+
+
+def forbids(candidate: Candidate) -> str | None:
+    """Why a node does not stand for a program that may run on the thread that calls it."""
+    graph, node = candidate.graph, candidate.node
+    if node != first_parameter(graph):
+        return "not-the-program"
+    devices = graph.source.module.proto.device_assignment
+    if devices.replica_count > 1 or devices.computation_count > 1:
+        return "several-devices"
+    if any(_calls_out(graph, other) for other in range(len(graph))):
+        return "calls-out"
+    if any(c.role is Role.LOOP_BODY and c.trip_count is None for c in graph.computations):
+        return "unknown-trips"
+    kernels = graph.executions[~graph.default.fuse].sum()
+    if kernels > MAX_KERNELS or (graph.executions * graph.elements).sum() > MAX_ELEMENTS:
+        return "long-program"
+    if sum(_counted(graph, other) for other in range(len(graph))) < CHEAP_OPERATIONS:
+        return "on-the-caller"
+    return None
+
+
+def first_parameter(graph: Graph) -> int | None:
+    """The first parameter of the entry computation; None for a program without any."""
+    entry = graph.computations[-1]
+    nodes = range(entry.first, entry.end)
+    return next((node for node in nodes if graph.ops[node].name == "parameter"), None)
+
+
+def _calls_out(graph: Graph, node: int) -> bool:
+    name = graph.ops[node].name
+    if name in ("infeed", "outfeed"):
+        return True
+    if name != "custom-call":
+        return False
+    instruction = HloInstructionProto.FromString(graph.source.attributes[node])
+    return not instruction.custom_call_target.startswith(_SAFE_CALLS)
+
+
+def _counted(graph: Graph, node: int) -> int:
+    """About what XLA counts for one execution of a node: its operations, transcendental ones aside."""
+    op, elements = graph.ops[node], int(graph.elements[node])
+    if op.kind is OpKind.ELEMENTWISE:
+        return 0 if op.name in _UNCOUNTED else elements
+    if op.kind is OpKind.REDUCING or op.name in ("sort", "fft", "convolution"):
+        return max(elements, *(int(graph.elements[o]) for o in graph.operand_lists[node]))
+    if op.name == "dot":
+        (left, right) = graph.operand_lists[node]
+        return 2 * elements * _contracted(graph, left, right, elements)
+    return 0
+
+
+def _contracted(graph: Graph, left: int, right: int, elements: int) -> int:
+    """Products per element of a matrix product, from the sizes alone; batches count as if contracted."""
+    sizes = prod(graph.dim_lists[left]) * prod(graph.dim_lists[right])
+    return max(1, isqrt(sizes // max(elements, 1)))
+
+
+CREDIT: Final = 1 << 30
+"""Operations taken off XLA's count: far more than a program has that runs for some microseconds."""
+
+
+def take_off(module: Any) -> None:
+    """Adds a kernel of no elements, for which XLA counts -`CREDIT` operations, to the entry computation.
+
+    Args:
+        module: ``HloModuleProto``, the entry computation last; changed in place.
+    """
+    editor = ModuleEditor(module)
+    body = Block(editor, editor.new_computation_id(), 0, 1)
+    zero = body.constant(DType.F32, 0.0)
+    nothing = body.broadcast(zero, (0, CREDIT))
+    combined = body.reduce(nothing, zero, [0], body.function("add", DType.F32), DType.F32)
+    body.finish("caller_thread", body.slice(combined, [0], [0]))
+    editor.written[-1].is_fusion_computation = True
+    entry = HloComputationProto()
+    entry.CopyFrom(module.computations[-1])
+    del module.computations[-1]
+    last = max(i.id & LOCAL_ID for i in entry.instructions)
+    block = Block(editor, entry.id, 0, last + 1)
+    block.add(
+        "fusion", array_shape(DType.F32, (0,)),
+        fusion_kind="kLoop", called_computation_ids=[body.computation],
+    )  # fmt: skip
+    entry.instructions.extend(block.protos)
+    module.computations.extend([*editor.written, entry])

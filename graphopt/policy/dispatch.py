@@ -1,0 +1,49 @@
+"""Short programs, which the thread that calls them runs itself sooner than a worker is woken."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind, unit_index
+from graphopt.policy.costs import THUNK_NS, CostModel
+from graphopt.policy.native import inside_native
+
+MIN_PROGRAM_NS: Final = 2_000.0
+"""Shorter programs are over before the caller waits for them: single operations, mostly."""
+
+MAX_PROGRAM_NS: Final = 40_000.0
+"""About what handing over and waking up take. Longer programs gain a smaller part, while a caller who has
+other work to do than to wait loses that much overlap."""
+
+
+def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
+    """Runs a short program on the thread of its caller.
+
+    Args:
+        graph: of the program.
+        model: its costs.
+        decisions: all others; changed in place.
+    """
+    allowed = np.flatnonzero(graph.masks.restructure[:, CODE["caller-thread"]])
+    if len(allowed) and MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS:
+        decisions.restructure[allowed[0]] = CODE["caller-thread"]
+
+
+def program_ns(graph: Graph, model: CostModel, decisions: Decisions) -> float:
+    """Nanoseconds of the whole program, native code at its own times and all else as XLA's default."""
+    native = unit_index(graph.units, UnitKind.NATIVE)
+    inside = inside_native(graph, model, decisions)
+    total = model.computations[-1].default_ns(model.cores)
+    for node in np.flatnonzero(~decisions.fuse & (decisions.unit == native)).tolist():
+        if int(graph.computation[node]) in inside:
+            continue
+        saved = THUNK_NS
+        if node in model.callees:
+            loop = model.control(node)
+            saved = loop.default_ns(model.cores) - loop.native_ns()
+        total -= saved * float(graph.executions[node])
+    return total
