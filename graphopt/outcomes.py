@@ -37,6 +37,7 @@ class ModuleRecord:
         clusters_before: clusters that XLA made.
         clusters_after: those of the rewritten module.
         regions: native regions of the rewritten module.
+        caller_thread: the program runs on the thread that calls it.
         expected: speed-up that the policy expected; 0 where it says nothing.
     """
 
@@ -48,6 +49,7 @@ class ModuleRecord:
     clusters_before: int = 0
     clusters_after: int = 0
     regions: int = 0
+    caller_thread: bool = False
     expected: float = 0.0
 
     def __str__(self) -> str:
@@ -56,6 +58,7 @@ class ModuleRecord:
             what = (
                 f"{self.clusters_before} -> {self.clusters_after} clusters, {self.regions} regions"
             )
+            what += ", on the caller's thread" if self.caller_thread else ""
             what += f", expected {self.expected:.2f}x" if self.expected else ""
             what += f" by {self.reason}" if self.expected and self.reason else ""
         else:

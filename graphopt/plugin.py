@@ -30,6 +30,7 @@ from graphopt.machine import machine_key, probe
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.base import DEFAULT
+from graphopt.policy.dispatch import asynchronous
 from graphopt.store import Store
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class _Installation:
         policy: what decides.
         timeout_s: longest time a policy that is not ours may take.
         max_instructions: larger modules are left alone.
+        keep_async: no program is moved to the thread that calls it.
         isolated: False if the persistent compilation cache cannot be kept apart.
         winners: what tuning has stored; None if the store is not to be used.
         subscription: our place in XLA's hook.
@@ -60,6 +62,7 @@ class _Installation:
     policy: NamedPolicy
     timeout_s: float
     max_instructions: int
+    keep_async: bool
     isolated: bool
     winners: StoredWinners | None
     subscription: xla_hook.Subscription
@@ -87,6 +90,7 @@ def install(
     *,
     policy_timeout_s: float = 5.0,
     max_instructions: int = 100_000,
+    keep_async: bool = False,
     store: str | os.PathLike[str] | Store | Literal[False] | None = None,
 ) -> None:
     """Optimizes every function that jax compiles for the CPU from now on.
@@ -102,6 +106,9 @@ def install(
             removes what was installed: XLA's default stands.
         policy_timeout_s: a policy function that takes longer is given up for that module.
         max_instructions: larger modules are left alone.
+        keep_async: every call returns before its program ends, as with XLA's default. Otherwise programs
+            of less than about 0.1 ms run on the thread that calls them, which takes less time than to
+            wake it when they end, but leaves no time for other work meanwhile.
         store: path of the store with tuned winners; the user's store by default, False for none.
 
     Raises:
@@ -132,10 +139,10 @@ def install(
             winners = StoredWinners(Store.of(store))
         subscription = xla_hook.subscribe(_handle)
         isolated = jax_private.set_cache_key_hook(
-            lambda: "-".join((*_cache_key(found, winners), str(max_instructions)))
+            lambda: "-".join((*_cache_key(found, winners), str(max_instructions), str(keep_async)))
         )
         _state.installed = _Installation(
-            found, policy_timeout_s, max_instructions, isolated, winners, subscription
+            found, policy_timeout_s, max_instructions, keep_async, isolated, winners, subscription
         )
 
 
@@ -228,7 +235,7 @@ def optimize_module(
     # Callers give their compiles cache entries of their own.
     subscription = xla_hook.Subscription(lambda _: None)
     installation = _Installation(
-        policy, policy_timeout_s, max_instructions, True, winners, subscription
+        policy, policy_timeout_s, max_instructions, False, True, winners, subscription
     )
     return _record(data, installation)
 
@@ -285,31 +292,36 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
         record = _changed(record, reason=adopted.reason)
         if adopted.decisions is None:
             return record, None
-        return _rewritten(graph, adopted.decisions, record)
+        return _rewritten(graph, adopted.decisions, record, installed)
     check_supported(module, installed.max_instructions)
     if installed.policy.choose is not None:
         chosen = installed.policy.choose(graph)
         if chosen is None:
             return _changed(record, reason="no gain expected"), None
         record = _changed(record, reason=chosen.name, expected=chosen.speedup)
-        return _rewritten(graph, chosen.decisions, record)
+        return _rewritten(graph, chosen.decisions, record, installed)
     decisions = _decide(graph, installed)
     if isinstance(decisions, str):
         return _changed(record, outcome=Outcome.FELL_BACK, reason=decisions), None
     if decisions is None:
         return _changed(record, reason="no gain expected"), None
-    return _rewritten(graph, decisions, record)
+    return _rewritten(graph, decisions, record, installed)
 
 
 def _rewritten(
-    graph: Graph, decisions: Decisions, record: ModuleRecord
-) -> tuple[ModuleRecord, bytes]:
+    graph: Graph, decisions: Decisions, record: ModuleRecord, installed: _Installation
+) -> tuple[ModuleRecord, bytes | None]:
+    if installed.keep_async:
+        decisions = asynchronous(decisions)
+        if decisions.same_as(graph.default):
+            return _changed(record, reason="no gain expected"), None
     result = rewrite(graph, decisions)
     done = _changed(
         record,
         outcome=Outcome.REWRITTEN,
         clusters_after=result.clusters,
         regions=result.regions,
+        caller_thread=result.caller_thread,
     )
     return done, result.data
 

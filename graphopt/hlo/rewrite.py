@@ -32,6 +32,7 @@ class Rewrite:
         items: instruction name -> node of the cluster's first output, of the plain instruction, or of the
             first item of the native region that it executes: joins profiles with the plan.
         restructured: number of operations that were replaced.
+        caller_thread: the program runs on the thread that calls it.
     """
 
     data: bytes
@@ -40,6 +41,7 @@ class Rewrite:
     overrides: dict[str, int] = field(default_factory=dict)
     items: dict[str, int] = field(default_factory=dict, repr=False)
     restructured: int = 0
+    caller_thread: bool = False
 
 
 def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
@@ -66,7 +68,8 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module
-    if np.any(decisions.restructure == CODE["caller-thread"]):
+    caller_thread = bool(np.any(decisions.restructure == CODE["caller-thread"]))
+    if caller_thread:
         take_off(module)
     write_schedule(module)
     verify(module, graph.source.module)
@@ -77,6 +80,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
         regions=regions,
         overrides=dict(Counter(rule for _, rule in clustering.overrides)),
         items=written.entry_names,
+        caller_thread=caller_thread,
     )
 
 

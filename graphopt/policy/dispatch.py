@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,9 +16,9 @@ from graphopt.policy.native import inside_native
 MIN_PROGRAM_NS: Final = 2_000.0
 """Shorter programs are over before the caller waits for them: single operations, mostly."""
 
-MAX_PROGRAM_NS: Final = 40_000.0
-"""About what handing over and waking up take. Longer programs gain a smaller part, while a caller who has
-other work to do than to wait loses that much overlap."""
+MAX_PROGRAM_NS: Final = 100_000.0
+"""Handing over and waking up take some 30 microseconds. Longer programs gain a smaller part by it, while a
+caller who has other work to do than to wait loses that much overlap."""
 
 
 def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
@@ -47,3 +48,10 @@ def program_ns(graph: Graph, model: CostModel, decisions: Decisions) -> float:
             saved = loop.default_ns(model.cores) - loop.native_ns()
         total -= saved * float(graph.executions[node])
     return total
+
+
+def asynchronous(decisions: Decisions) -> Decisions:
+    """The same decisions, but a worker runs the program, as XLA has it."""
+    codes = decisions.restructure
+    moved = codes == CODE["caller-thread"]
+    return replace(decisions, restructure=np.where(moved, np.int8(0), codes))

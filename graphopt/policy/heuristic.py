@@ -1,6 +1,6 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Nine steps, each a function that edits a copy of XLA's decisions:
+Ten steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
@@ -11,7 +11,8 @@ Nine steps, each a function that edits a copy of XLA's decisions:
 6. outputs of one shape that read the same large arrays are computed in one pass;
 7. loops that XLA splits over cores, but that are too short for it, run on one;
 8. short reductions leave the kernel library, whose call takes longer than they do;
-9. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one.
+9. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one;
+10. short programs run on the thread that calls them, not on a worker.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
