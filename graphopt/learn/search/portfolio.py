@@ -10,6 +10,7 @@ import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.candidates import keep_shared
 from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
@@ -47,11 +48,14 @@ Made = Iterator[tuple[str, Decisions]]
 
 def _heuristic(graph: Graph) -> Made:
     whole = heuristic(graph)
+    moved = (graph.default if whole is None else whole).copy()
+    moved.restructure[graph.masks.restructure[:, CODE["caller-thread"]]] = CODE["caller-thread"]
     if whole is not None:
         yield "", whole
         for step in STEPS:
             yield step, heuristic_steps(graph, [step])
             yield f"without {step}", heuristic_steps(graph, [s for s in STEPS if s != step])
+    yield "on the caller's thread", moved
 
 
 def _native_loops(graph: Graph) -> Made:
