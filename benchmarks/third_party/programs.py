@@ -7,7 +7,14 @@ library breaks only the programs that use it.
 
 from __future__ import annotations
 
-from . import nn_programs, probability_programs, rl_programs, science_programs
+from . import (
+    model_programs,
+    nn_programs,
+    probability_programs,
+    rl_programs,
+    science_programs,
+    simulator_programs,
+)
 from .common import Builder
 
 WORKLOADS: dict[str, Builder] = {
@@ -15,6 +22,8 @@ WORKLOADS: dict[str, Builder] = {
     **probability_programs.WORKLOADS,
     **science_programs.WORKLOADS,
     **rl_programs.WORKLOADS,
+    **simulator_programs.WORKLOADS,
+    **model_programs.WORKLOADS,
 }
 
 CHAOTIC: frozenset[str] = frozenset()
