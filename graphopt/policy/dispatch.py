@@ -17,9 +17,9 @@ MIN_PROGRAM_NS: Final = 2_000.0
 """Shorter programs are over before the caller waits for them: single operations, mostly."""
 
 MAX_PROGRAM_NS: Final = 150_000.0
-"""Some 100 microseconds: estimates are rather too long. Handing over and waking up take 20 to 50 (``python -m
-benchmarks.dispatch``). Longer programs gain a smaller part by it, while a caller who has other work to do than
-to wait loses that much overlap."""
+"""Some 100 microseconds: estimates are rather too long. Handing over and waking up take 20 to 50
+(``python -m benchmarks.dispatch``). Longer programs gain a smaller part by it, while a caller who has other
+work to do than to wait loses that much overlap."""
 
 
 def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
