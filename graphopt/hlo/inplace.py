@@ -13,6 +13,7 @@ both on the incoming module and the verifier runs both on the outgoing one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +67,8 @@ class InPlaceAnalysis:
         self.reads: dict[int, dict[int, frozenset[Value]]] = {}
         self._written_parameters: dict[int, set[tuple[int, Path]]] = {}
         self._resolved: dict[tuple[int, int, Path], Value] = {}
+        self._names: dict[tuple[int, int, Path], Value] = {}
+        self._untouched: dict[int, dict[Path, Path]] = {}
         self._fusion_targets: dict[int, list[int]] = {}
         for computation in module.graph_computations():
             self._analyse(computation)
@@ -75,11 +78,21 @@ class InPlaceAnalysis:
         key = (computation.id, local, path)
         found = self._resolved.get(key)
         if found is None:
-            found = self._resolve(computation, local, path)
-            self._resolved[key] = found
+            named = self._resolve(computation, local, path, self.resolve)
+            found = self._resolved[key] = self._first_of_equals(computation, named)
         return found
 
-    def _resolve(self, computation: ComputationIndex, local: int, path: Path) -> Value:
+    def _named(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
+        """The same, but values that a loop carries in one buffer are told apart."""
+        key = (computation.id, local, path)
+        found = self._names.get(key)
+        if found is None:
+            found = self._names[key] = self._resolve(computation, local, path, self._named)
+        return found
+
+    def _resolve(
+        self, computation: ComputationIndex, local: int, path: Path, resolve: Callable[..., Value]
+    ) -> Value:
         by_id = computation.by_id
         while True:
             instruction = by_id[local]
@@ -91,7 +104,7 @@ class InPlaceAnalysis:
                 local = instruction.operands[0]
             elif opcode == "tuple" and path:
                 local, path = instruction.operands[path[0]], path[1:]
-            elif opcode == "while" and self._is_passed_through(instruction, path):
+            elif opcode == "while" and path in self._kept(computation, instruction):
                 local = instruction.operands[0]
             elif opcode == "call":
                 forwarded = self._forwarded_parameter(instruction, path)
@@ -99,7 +112,7 @@ class InPlaceAnalysis:
                     return local, path
                 local, path = instruction.operands[forwarded[0]], forwarded[1]
             elif opcode == "conditional":
-                handed_on = self._handed_on(computation, instruction, path)
+                handed_on = self._handed_on(computation, instruction, path, resolve)
                 first = handed_on[0]
                 if first is None or any(value != first for value in handed_on):
                     return local, path
@@ -107,12 +120,62 @@ class InPlaceAnalysis:
             else:
                 return local, path
 
-    def _is_passed_through(self, loop: Instruction, path: Path) -> bool:
-        """True if a while loop leaves its carried value at `path` untouched."""
+    def _first_of_equals(self, computation: ComputationIndex, value: Value) -> Value:
+        """The first of the values that a loop keeps in one buffer; any other value as it is."""
+        local, path = value
+        if computation.role is not Role.LOOP_BODY or computation.caller is None:
+            return value
+        if computation.by_id[local].opcode != "parameter":
+            return value
+        loop, around = computation.caller
+        owner = self.module.computations[around]
+        return local, self._kept(owner, owner.by_id[loop]).get(path, path)
+
+    def _kept(self, computation: ComputationIndex, loop: Instruction) -> dict[Path, Path]:
+        """Where a loop carries values that it leaves untouched -> the first such place of that buffer.
+
+        A carried value stays in the buffer in which it starts. Where it becomes, in whatever branch, only
+        what else is kept in that buffer, nothing is written.
+        """
         body = self.module.computations[loop.called[0]]
-        root = self.resolve(body, body.root, path)
-        parameter = body.by_id[root[0]]
-        return bool(parameter.opcode == "parameter") and root[1] == path
+        found = self._untouched.get(body.id)
+        if found is not None:
+            return found
+        starts = {
+            path: self._named(computation, loop.operands[0], path)
+            for path in leaf_paths(loop.shape)
+        }
+        sources = {path: self._sources(body, body.root, path) for path in starts}
+        kept = set(starts)
+        while True:
+            lost = {
+                path
+                for path in kept
+                if any(s not in kept or starts[s] != starts[path] for s in sources[path] or [None])
+            }
+            if not lost:
+                break
+            kept -= lost
+        first: dict[Value, Path] = {}
+        out = {path: first.setdefault(starts[path], path) for path in starts if path in kept}
+        self._untouched[body.id] = out
+        return out
+
+    def _sources(self, body: ComputationIndex, local: int, path: Path) -> set[Path]:
+        """Places of a loop body's parameter that a value may be handed on from; none if it is computed."""
+        local, path = self._named(body, local, path)
+        instruction = body.by_id[local]
+        if instruction.opcode == "parameter":
+            return {path}
+        if instruction.opcode != "conditional":
+            return set()
+        out: set[Path] = set()
+        for value in self._handed_on(body, instruction, path, self._named):
+            found = self._sources(body, *value) if value is not None else set()
+            if not found:
+                return set()
+            out |= found
+        return out
 
     def _forwarded_parameter(self, call: Instruction, path: Path) -> tuple[int, Path] | None:
         callee = self.module.computations[call.called[0]]
@@ -123,7 +186,11 @@ class InPlaceAnalysis:
         return int(instruction.proto.parameter_number), inner
 
     def _handed_on(
-        self, computation: ComputationIndex, conditional: Instruction, path: Path
+        self,
+        computation: ComputationIndex,
+        conditional: Instruction,
+        path: Path,
+        resolve: Callable[..., Value],
     ) -> list[Value | None]:
         """Per branch, the caller's value that it hands on unchanged as result `path`, or None."""
         out: list[Value | None] = []
@@ -131,7 +198,7 @@ class InPlaceAnalysis:
             branch = self.module.computations[branch_id]
             local, inner = self.resolve(branch, branch.root, path)
             if branch.by_id[local].opcode == "parameter":
-                out.append(self.resolve(computation, conditional.operands[number + 1], inner))
+                out.append(resolve(computation, conditional.operands[number + 1], inner))
             else:
                 out.append(None)
         return out
@@ -151,20 +218,25 @@ class InPlaceAnalysis:
             for local, path in writers
             if computation.by_id[local].opcode == "parameter"
         }
-        if computation.role is Role.LOOP_BODY:
-            self._add_carried_writers(computation, writers)
+        if computation.role is Role.LOOP_BODY and computation.caller is not None:
+            loop, around = computation.caller
+            owner = self.module.computations[around]
+            kept = self._kept(owner, owner.by_id[loop])
+            self._add_carried_writers(computation, kept, writers)
         self._written_parameters[computation.id] = written
         self.reads[computation.id] = reads
         self.hazards[computation.id] = _collect(computation.id, writers, reads)
 
-    def _add_carried_writers(self, body: ComputationIndex, writers: dict[Value, set[int]]) -> None:
+    def _add_carried_writers(
+        self, body: ComputationIndex, kept: Collection[Path], writers: dict[Value, set[int]]
+    ) -> None:
         """The instruction that defines a carried value overwrites the value of the last iteration."""
         parameter = next(i for i in body.instructions if i.opcode == "parameter")
         local = parameter.local
         for path in leaf_paths(parameter.shape):
-            value = self.resolve(body, body.root, path)
-            if value != (local, path):
-                writers.setdefault((local, path), set()).add(value[0])
+            if path not in kept:
+                writer = self.resolve(body, body.root, path)[0]
+                writers.setdefault((local, path), set()).add(writer)
 
     def _reads_of(
         self, computation: ComputationIndex, instruction: Instruction
@@ -194,7 +266,7 @@ class InPlaceAnalysis:
         if opcode == "custom-call":
             return _declared_aliases(instruction)
         if opcode == "while":
-            return self._loop_targets(instruction)
+            return self._loop_targets(computation, instruction)
         if opcode == "conditional":
             return self._branch_targets(computation, instruction)
         if opcode == "call":
@@ -202,14 +274,13 @@ class InPlaceAnalysis:
             return list(self._written_parameters[callee])
         return []
 
-    def _loop_targets(self, loop: Instruction) -> list[tuple[int, Path]]:
+    def _loop_targets(
+        self, computation: ComputationIndex, loop: Instruction
+    ) -> list[tuple[int, Path]]:
         body = self.module.computations[loop.called[0]]
+        kept = self._kept(computation, loop)
         written = {path for _, path in self._written_parameters[body.id]}
-        return [
-            (0, path)
-            for path in leaf_paths(loop.shape)
-            if path in written or not self._is_passed_through(loop, path)
-        ]
+        return [(0, path) for path in leaf_paths(loop.shape) if path in written or path not in kept]
 
     def _branch_targets(
         self, computation: ComputationIndex, conditional: Instruction
@@ -222,7 +293,7 @@ class InPlaceAnalysis:
         for number, branch_id in enumerate(conditional.called):
             targets |= {(number + 1, path) for _, path in self._written_parameters[branch_id]}
         for path in leaf_paths(conditional.shape):
-            handed_on = self._handed_on(computation, conditional, path)
+            handed_on = self._handed_on(computation, conditional, path, self.resolve)
             if None not in handed_on and len(set(handed_on)) == 1:
                 continue
             for number, branch_id in enumerate(conditional.called):

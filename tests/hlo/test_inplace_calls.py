@@ -8,7 +8,7 @@ from support import captured, proto_of
 
 from graphopt.hlo import rewrite
 from graphopt.hlo.inplace import InPlaceAnalysis, broken_hazards
-from graphopt.hlo.module import parse
+from graphopt.hlo.module import Role, parse
 
 from .promises import analysed, broken, hazards
 
@@ -99,6 +99,66 @@ def test_a_conditional_that_chooses_is_a_value_of_its_own():
         ("c", (), "w", frozenset()),
     }
     assert broken(analysis) == {("c", "r")}
+
+
+CARRIED_TWICE = """\
+HloModule twice
+
+keep (a: (f32[8], f32[8])) -> f32[8] {{
+  a = (f32[8]{{0}}, f32[8]{{0}}) parameter(0)
+  ROOT x = f32[8]{{0}} get-tuple-element(a), index=0
+}}
+
+take (b: (f32[8], f32[8])) -> f32[8] {{
+  b = (f32[8]{{0}}, f32[8]{{0}}) parameter(0)
+  ROOT y = f32[8]{{0}} get-tuple-element(b), index=1
+}}
+
+condition (t: (f32[8], f32[8], pred[])) -> pred[] {{
+  t = (f32[8]{{0}}, f32[8]{{0}}, pred[]) parameter(0)
+  ROOT go = pred[] get-tuple-element(t), index=2
+}}
+
+body (s: (f32[8], f32[8], pred[])) -> (f32[8], f32[8], pred[]) {{
+  s = (f32[8]{{0}}, f32[8]{{0}}, pred[]) parameter(0)
+  first = f32[8]{{0}} get-tuple-element(s), index=0
+  second = f32[8]{{0}} get-tuple-element(s), index=1
+  on = pred[] get-tuple-element(s), index=2
+  both = (f32[8]{{0}}, f32[8]{{0}}) tuple(first, second)
+  chosen = f32[8]{{0}} conditional(on, both, both), true_computation=keep, false_computation=take
+  late = f32[8]{{0}} negate(second)
+  small = f32[1]{{0}} slice(late), slice={{[0:1]}}
+  one = f32[] bitcast(small)
+  end = pred[] is-finite(one), control-predecessors={{chosen}}
+  ROOT out = (f32[8]{{0}}, f32[8]{{0}}, pred[]) tuple(chosen, second, end)
+}}
+
+ENTRY main {{
+  p = f32[8]{{0}} parameter(0)
+  q = f32[8]{{0}} parameter(1)
+  yes = pred[] parameter(2)
+  x = f32[8]{{0}} copy(p)
+  y = f32[8]{{0}} copy(q)
+  init = (f32[8]{{0}}, f32[8]{{0}}, pred[]) tuple({start}, yes)
+  loop = (f32[8]{{0}}, f32[8]{{0}}, pred[]) while(init), condition=condition, body=body
+  ROOT result = f32[8]{{0}} get-tuple-element(loop), index=0
+}}
+"""
+
+
+def test_an_untouched_value_may_be_carried_in_two_places():
+    """The loop chooses between two names of one buffer, so it writes to neither."""
+    analysis = analysed(CARRIED_TWICE.format(start="x, x"))
+    assert hazards(analysis, Role.LOOP_BODY) == {("s", (2,), "end", frozenset({"chosen"}))}
+    assert hazards(analysis) == {("yes", (), "loop", frozenset())}
+    assert not broken(analysis)
+
+
+def test_values_that_start_in_two_buffers_are_written_where_they_are_chosen():
+    analysis = analysed(CARRIED_TWICE.format(start="x, y"))
+    written = {(found[0], found[1], found[2]) for found in hazards(analysis, Role.LOOP_BODY)}
+    assert ("s", (0,), "chosen") in written
+    assert ("late", "chosen") in {(reader, writer) for writer, reader in broken(analysis)}
 
 
 def test_a_call_overwrites_what_its_computation_writes():
