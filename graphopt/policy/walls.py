@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -10,18 +11,35 @@ import numpy as np
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.schema import DType
+from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import UnitKind
 
-LAPACK_CALL_NS: Final = 1000.0
-"""A call into LAPACK for a small matrix, with its checks and copies."""
+LAPACK_CALL_NS: Final = 500.0
+"""A call into LAPACK, whatever number of matrices it computes."""
 
-LAPACK_FLOPS_PER_NS: Final = 2.0
-LOOP_STEP_NS: Final = 25.0
-"""One step of a replacement's loop beside its arithmetic."""
 
-LOOP_ELEMENTS_PER_NS: Final = 2.0
-"""Elements of a matrix updated by a replacement's loop."""
+@dataclass(frozen=True)
+class LapackCosts:
+    """Nanoseconds of a routine for one matrix (``python -m benchmarks.lapack``).
+
+    Attributes:
+        call: factors of 1, n, n n m and n^3 inside the call; n is the order, m the columns on the right.
+        loop: the same of the replacement in native code.
+    """
+
+    call: tuple[float, float, float, float]
+    loop: tuple[float, float, float, float]
+
+
+LAPACK: Final[dict[str, LapackCosts]] = {
+    "potrf": LapackCosts(call=(40, 12, 0, 0.07), loop=(0, 15, 0, 0.5)),
+    "getrf": LapackCosts(call=(40, 0, 6, 0), loop=(0, 0, 20, 0)),
+    "trsm": LapackCosts(call=(40, 6, 0.17, 0), loop=(0, 10, 0.5, 0)),
+}
+"""Routine -> its costs."""
+
+OTHER_CALL: Final = (500.0, 0.0, 0.0, 0.5)
+"""Any other call: more than one of the above."""
 
 SCATTER_NS: Final = 1.5
 WINDOW_NS: Final = 6.0
@@ -51,10 +69,7 @@ def wall_costs(graph: Graph, node: int) -> tuple[float, float]:
     name = graph.ops[node].name
     dims = _dims(graph, node)
     if name == "custom-call":
-        batch, order = prod(dims[:-2]), max(dims[-2:], default=1)
-        call = batch * (LAPACK_CALL_NS + order**3 / LAPACK_FLOPS_PER_NS)
-        step = LOOP_STEP_NS + prod(dims[-2:]) / LOOP_ELEMENTS_PER_NS
-        return call, batch * order * step
+        return _call_costs(graph, node, dims)
     if name == "sort":
         extent = max(dims, default=1)
         rows = prod(dims) / extent
@@ -62,6 +77,27 @@ def wall_costs(graph: Graph, node: int) -> tuple[float, float]:
         return 100 + rows * extent * levels * 4, rows * extent * extent / 2
     windows = _windows(graph, node)
     return SCATTER_NS * windows, WINDOW_NS * windows
+
+
+def _call_costs(graph: Graph, node: int, dims: list[int]) -> tuple[float, float]:
+    """Nanoseconds of a custom call, and of its replacement if it has one."""
+    target = HloInstructionProto.FromString(graph.source.attributes[node]).custom_call_target
+    batch, columns = prod(dims[:-2]), dims[-1] if dims else 1
+    order = max(dims[-2:], default=1)
+    costs = next((LAPACK[name] for name in LAPACK if name in target), None)
+    if costs is None:
+        return LAPACK_CALL_NS + batch * _polynomial(OTHER_CALL, order, 1), 0.0
+    if "trsm" in target:
+        order = graph.dim_lists[graph.operand_lists[node][0]][-1]
+    else:
+        columns = 1
+    call = LAPACK_CALL_NS + batch * _polynomial(costs.call, order, columns)
+    return call, batch * _polynomial(costs.loop, order, columns)
+
+
+def _polynomial(factors: tuple[float, float, float, float], order: int, columns: int) -> float:
+    one, linear, square, cube = factors
+    return one + linear * order + square * order * order * columns + cube * order**3
 
 
 def _dims(graph: Graph, node: int) -> list[int]:
