@@ -41,13 +41,16 @@ MAX_ELEMENTS: Final = 1 << 22
 CHEAP_OPERATIONS: Final = 1000
 """Programs of fewer run on the caller's thread anyway (``cheap_computation_`` of XLA's CPU client)."""
 
+CREDIT: Final = 1 << 30
+"""Operations taken off XLA's count: far more than a program has that runs for some microseconds."""
+
 _UNCOUNTED: Final = frozenset(
     "bitcast-convert cbrt copy cosine erf exponential exponential-minus-one log log-plus-one "
     "logistic power rsqrt sine sqrt tan tanh".split()
 )
 """Elementwise operations that XLA's count of operations leaves out."""
 
-_SAFE_CALLS: Final = ("lapack_", "TopK", "ducc_fft")
+_SAFE_CALLS: Final = ("lapack_", "TopK")
 """How the targets of custom calls begin that compute and return."""
 
 
@@ -56,14 +59,14 @@ def forbids(candidate: Candidate) -> str | None:
     graph, node = candidate.graph, candidate.node
     if node != first_parameter(graph):
         return "not-the-program"
-    if any(_calls_out(graph, other) for other in range(len(graph))):
-        return "calls-out"
-    if any(op.name == "convolution" for op in graph.ops):
-        return "convolution"
     if any(c.role is Role.LOOP_BODY and c.trip_count is None for c in graph.computations):
         return "unknown-trips"
     if (graph.executions * graph.elements).sum() > MAX_ELEMENTS:
         return "long-program"
+    if any(_calls_out(graph, other) for other in range(len(graph))):
+        return "calls-out"
+    if any(op.name == "convolution" for op in graph.ops):
+        return "convolution"
     if sum(_counted(graph, other) for other in range(len(graph))) < CHEAP_OPERATIONS:
         return "on-the-caller"
     return None
@@ -91,7 +94,7 @@ def _counted(graph: Graph, node: int) -> int:
     op, elements = graph.ops[node], int(graph.elements[node])
     if op.kind is OpKind.ELEMENTWISE:
         return 0 if op.name in _UNCOUNTED else elements
-    if op.kind is OpKind.REDUCING or op.name in ("sort", "fft", "convolution"):
+    if op.kind is OpKind.REDUCING or op.name in ("sort", "fft"):
         return max(elements, *(int(graph.elements[o]) for o in graph.operand_lists[node]))
     if op.name == "dot":
         (left, right) = graph.operand_lists[node]
@@ -103,10 +106,6 @@ def _contracted(graph: Graph, left: int, right: int, elements: int) -> int:
     """Products per element of a matrix product, from the sizes alone; batches count as if contracted."""
     sizes = prod(graph.dim_lists[left]) * prod(graph.dim_lists[right])
     return max(1, isqrt(sizes // max(elements, 1)))
-
-
-CREDIT: Final = 1 << 30
-"""Operations taken off XLA's count: far more than a program has that runs for some microseconds."""
 
 
 def take_off(module: Any) -> None:
