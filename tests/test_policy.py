@@ -16,7 +16,7 @@ from graphopt.errors import PolicyError
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph, rewrite
 from graphopt.hlo.graph import UNKNOWN_TRIPS
 from graphopt.hlo.module import Role
-from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
 from graphopt.policy import costs
@@ -128,7 +128,7 @@ def test_a_large_product_is_left_to_the_library():
 
 
 def test_one_elementwise_kernel_is_left_alone():
-    assert heuristic(program(lambda x: jnp.tanh(x) * 2 + 1, (300, 300)).graph) is None
+    assert heuristic(program(lambda x: jnp.tanh(x) * 2 + 1, (900, 900)).graph) is None
 
 
 def test_a_loop_around_a_large_product_does_not_become_native():
@@ -310,7 +310,7 @@ def test_a_loop_with_walls_becomes_native_when_they_are_replaced():
 def test_a_sum_behind_a_scalar_window_becomes_a_tree():
     graph = program(lambda x: jnp.sum(jnp.square(x[1:] - x[:-1])), (64, 64)).graph
     decisions = heuristic(graph)
-    (code,) = set(decisions.restructure.tolist()) - {0}
+    (code,) = set(replacing(decisions.restructure).tolist()) - {0}
     assert RESTRUCTURES[code].name == "tree-reduce"
 
 
@@ -348,9 +348,9 @@ def test_what_gains_nothing_is_left_alone():
 
 def test_lapack_calls_on_many_small_matrices_are_replaced_outside_loops_too():
     def solve(a, b):
-        return jnp.linalg.solve(a + 5.0 * jnp.eye(6), b[..., None])[..., 0]
+        return jax.lax.linalg.triangular_solve(a + 5.0 * jnp.eye(2), b, left_side=True, lower=True)
 
-    solved = program(solve, (400, 6, 6), (400, 6))
+    solved = program(solve, (4000, 2, 2), (4000, 2, 1))
     decisions = heuristic(solved.graph)
     assert CODE["lapack-loop"] in decisions.restructure.tolist()
     result = rewrite(solved.graph, decisions)

@@ -73,7 +73,7 @@ def config(**changes: object) -> TrainConfig:
         "rollout": RolloutConfig(graphs=2, samples=12),
         "ppo": PPOConfig(epochs=2, entropy=0.005),
         "imitation": ImitationConfig(enabled=False),
-        "stages": (StageConfig("flip", "flip", 110, 1e-2, imitation=0.0),),
+        "stages": (StageConfig("flip", "flip", 140, 1e-2, imitation=0.0),),
         "validate_every": 10,
         "save_every": 5,
         "seed": 1,
