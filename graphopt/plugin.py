@@ -107,7 +107,7 @@ def install(
         policy_timeout_s: a policy function that takes longer is given up for that module.
         max_instructions: larger modules are left alone.
         keep_async: every call returns before its program ends, as with XLA's default. Otherwise programs
-            of less than about 0.1 ms run on the thread that calls them, which takes less time than to
+            of less than an estimated 0.15 ms run on the thread that calls them, which takes less time than to
             wake it when they end, but leaves no time for other work meanwhile.
         store: path of the store with tuned winners; the user's store by default, False for none.
 

@@ -229,6 +229,7 @@ def _check(query: Query, console: Console) -> int:
 
 def _verify(query: Query, console: Console) -> int:
     def tell(verdict: Verdict) -> None:
+        """Prints one verdict as a line, unless all are printed as JSON."""
         if query.as_json:
             return
         text = f"{verdict.program:32s} {verdict.policy:12s} {verdict.status:6s}"

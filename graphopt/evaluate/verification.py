@@ -75,6 +75,7 @@ def verify_programs(
     verdicts: list[Verdict] = []
 
     def note(name: str, answer: dict[str, Any] | ChildFailure) -> None:
+        """Keeps and reports what a child found about one program."""
         if isinstance(answer, ChildFailure):
             fresh = [Verdict(name, "", answer.kind, f"{answer.what}\n{answer.detail[-1500:]}")]
         else:

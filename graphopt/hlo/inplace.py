@@ -13,7 +13,7 @@ both on the incoming module and the verifier runs both on the outgoing one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,13 +123,19 @@ class InPlaceAnalysis:
     def _first_of_equals(self, computation: ComputationIndex, value: Value) -> Value:
         """The first of the values that a loop keeps in one buffer; any other value as it is."""
         local, path = value
-        if computation.role is not Role.LOOP_BODY or computation.caller is None:
+        if computation.role is not Role.LOOP_BODY:
             return value
         if computation.by_id[local].opcode != "parameter":
             return value
-        loop, around = computation.caller
+        return local, self._kept_in(computation).get(path, path)
+
+    def _kept_in(self, body: ComputationIndex) -> dict[Path, Path]:
+        """`_kept` of the loop whose body it is; empty without one."""
+        if body.caller is None:
+            return {}
+        loop, around = body.caller
         owner = self.module.computations[around]
-        return local, self._kept(owner, owner.by_id[loop]).get(path, path)
+        return self._kept(owner, owner.by_id[loop])
 
     def _kept(self, computation: ComputationIndex, loop: Instruction) -> dict[Path, Path]:
         """Where a loop carries values that it leaves untouched -> the first such place of that buffer.
@@ -151,7 +157,8 @@ class InPlaceAnalysis:
             lost = {
                 path
                 for path in kept
-                if any(s not in kept or starts[s] != starts[path] for s in sources[path] or [None])
+                if not sources[path]
+                or any(s not in kept or starts[s] != starts[path] for s in sources[path])
             }
             if not lost:
                 break
@@ -218,21 +225,17 @@ class InPlaceAnalysis:
             for local, path in writers
             if computation.by_id[local].opcode == "parameter"
         }
-        if computation.role is Role.LOOP_BODY and computation.caller is not None:
-            loop, around = computation.caller
-            owner = self.module.computations[around]
-            kept = self._kept(owner, owner.by_id[loop])
-            self._add_carried_writers(computation, kept, writers)
+        if computation.role is Role.LOOP_BODY:
+            self._add_carried_writers(computation, writers)
         self._written_parameters[computation.id] = written
         self.reads[computation.id] = reads
         self.hazards[computation.id] = _collect(computation.id, writers, reads)
 
-    def _add_carried_writers(
-        self, body: ComputationIndex, kept: Collection[Path], writers: dict[Value, set[int]]
-    ) -> None:
+    def _add_carried_writers(self, body: ComputationIndex, writers: dict[Value, set[int]]) -> None:
         """The instruction that defines a carried value overwrites the value of the last iteration."""
         parameter = next(i for i in body.instructions if i.opcode == "parameter")
         local = parameter.local
+        kept = self._kept_in(body)
         for path in leaf_paths(parameter.shape):
             if path not in kept:
                 writer = self.resolve(body, body.root, path)[0]

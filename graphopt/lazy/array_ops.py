@@ -20,6 +20,7 @@ def promoting_rule(name: str, function: Any) -> Any:
     """Rule of an operation whose operands are promoted to one dtype first."""
 
     def rule(avals: tuple[Aval, ...], params: tuple[Any, ...]) -> tuple[Any, Aval]:
+        """The dtype that all operands are promoted to, and the result."""
         import jax
 
         dtype = dtypes.promote(a.dtype for a in avals)

@@ -60,6 +60,7 @@ class _Columns:
         layer: int = -1,
         work: Work = Work(0.0, 0.0),  # noqa: B008 - frozen
     ) -> int:
+        """Appends a task; returns its number."""
         task = len(self.kind)
         self.kind.append(kind)
         self.op.append(self.names.setdefault(name, len(self.names)))

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
-from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import THUNK_NS, CostModel
-from graphopt.policy.native import inside_native
+from graphopt.policy.native import native_roots
 
 MIN_PROGRAM_NS: Final = 2_000.0
 """Shorter programs are over before the caller waits for them: single operations, mostly."""
 
 MAX_PROGRAM_NS: Final = 150_000.0
-"""Some 100 microseconds: estimates are rather too long. Handing over and waking up take 20 to 50
-(``python -m benchmarks.dispatch``). Longer programs gain a smaller part by it, while a caller who has other
-work to do than to wait loses that much overlap."""
+"""Estimated. Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer
+programs gain a smaller part by it, while a caller who has other work to do than to wait loses that much
+overlap."""
 
 
 def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
@@ -37,12 +35,8 @@ def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
 
 def program_ns(graph: Graph, model: CostModel, decisions: Decisions) -> float:
     """Nanoseconds of the whole program, native code at its own times and all else as XLA's default."""
-    native = unit_index(graph.units, UnitKind.NATIVE)
-    inside = inside_native(graph, model, decisions)
     total = model.computations[-1].default_ns(model.cores)
-    for node in np.flatnonzero(~decisions.fuse & (decisions.unit == native)).tolist():
-        if int(graph.computation[node]) in inside:
-            continue
+    for node in native_roots(graph, model, decisions):
         saved = THUNK_NS
         if node in model.callees:
             loop = model.control(node)
@@ -55,4 +49,4 @@ def asynchronous(decisions: Decisions) -> Decisions:
     """The same decisions, but a worker runs the program, as XLA has it."""
     codes = decisions.restructure
     moved = codes == CODE["caller-thread"]
-    return replace(decisions, restructure=np.where(moved, np.int8(0), codes))
+    return decisions.with_changes(restructure=np.where(moved, np.int8(0), codes))

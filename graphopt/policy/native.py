@@ -310,14 +310,18 @@ def inside_native(graph: Graph, model: CostModel, decisions: Decisions) -> set[i
     return inside
 
 
-def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:
-    """Length of all native code (see `LoopCosts.code`), by which its compile time grows."""
+def native_roots(graph: Graph, model: CostModel, decisions: Decisions) -> list[int]:
+    """Native loops, and roots of native kernels, that are inside no other native loop."""
     unit = unit_index(graph.units, UnitKind.NATIVE)
     inside = inside_native(graph, model, decisions)
+    nodes = np.flatnonzero(~decisions.fuse & (decisions.unit == unit)).tolist()
+    return [node for node in nodes if int(graph.computation[node]) not in inside]
+
+
+def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:
+    """Length of all native code (see `LoopCosts.code`), by which its compile time grows."""
     total = 0.0
-    for node in np.flatnonzero(~decisions.fuse & (decisions.unit == unit)).tolist():
-        if int(graph.computation[node]) in inside:
-            continue
+    for node in native_roots(graph, model, decisions):
         if node in model.callees:
             total += model.control(node).code
         else:

@@ -23,7 +23,8 @@ class LapackCosts:
     """Nanoseconds of a routine for one matrix (``python -m benchmarks.lapack``).
 
     Attributes:
-        call: factors of 1, n, n n m and n^3 inside the call; n is the order, m the columns on the right.
+        call: factors of 1, n, n n m and n^3 inside the call; n is the order, m the columns on the right of
+            a solve, else 1.
         loop: the same of the replacement in native code.
     """
 
@@ -82,15 +83,13 @@ def wall_costs(graph: Graph, node: int) -> tuple[float, float]:
 def _call_costs(graph: Graph, node: int, dims: list[int]) -> tuple[float, float]:
     """Nanoseconds of a custom call, and of its replacement if it has one."""
     target = HloInstructionProto.FromString(graph.source.attributes[node]).custom_call_target
-    batch, columns = prod(dims[:-2]), dims[-1] if dims else 1
-    order = max(dims[-2:], default=1)
-    costs = next((LAPACK[name] for name in LAPACK if name in target), None)
-    if costs is None:
+    batch = prod(dims[:-2])
+    routine = next((name for name in LAPACK if name in target), None)
+    if routine is None:
+        order = max(dims[-2:], default=1)
         return LAPACK_CALL_NS + batch * _polynomial(OTHER_CALL, order, 1), 0.0
-    if "trsm" in target:
-        order = graph.dim_lists[graph.operand_lists[node][0]][-1]
-    else:
-        columns = 1
+    costs, order = LAPACK[routine], graph.dim_lists[graph.operand_lists[node][0]][-1]
+    columns = dims[-1] if routine == "trsm" else 1
     call = LAPACK_CALL_NS + batch * _polynomial(costs.call, order, columns)
     return call, batch * _polynomial(costs.loop, order, columns)
 

@@ -2,8 +2,8 @@
 
 XLA:CPU hands a program to a worker thread and returns at once, unless it counts fewer than 1,000 operations
 in it (``HloCostAnalysis`` over the entry computation of what was compiled, loops counted once). Whoever then
-waits for the result sleeps, and is woken by the worker: 20 to 40 microseconds on a virtual machine, more than
-many a program takes.
+waits for the result sleeps, and is woken by the worker: some tens of microseconds, more than many a program
+takes.
 
 The count of a reduction is its operand's elements less its result's. A reduction of nothing to n results
 counts -n; fused with a slice of no elements it is never computed, and the program becomes one of few

@@ -119,6 +119,7 @@ def _batched(
     others = [x for i, x in enumerate(flat) if i != target]
 
     def step(inner: Block, b: Value, carried: list[Value]) -> list[Value]:
+        """One matrix of the batch."""
         results, rest = carried[: 1 + len(fresh)], carried[1 + len(fresh) :]
         zero = inner.constant(DType.S32, 0)
 
@@ -159,6 +160,7 @@ def _cholesky(_: dict[str, int]) -> _Kernel:
         square = (order, order)
 
         def step(b: Block, j: Value, carried: list[Value]) -> list[Value]:
+            """Column j of the factor, and what it changes in those to its right."""
             a, info = carried
             pivot = _at(b, a, j, j)
             root = b.op("sqrt", pivot)
@@ -200,6 +202,7 @@ def _lu(_: dict[str, int]) -> _Kernel:
         largest, first = block.function("maximum", dtype), block.function("minimum", DType.S32)
 
         def step(b: Block, j: Value, carried: list[Value]) -> list[Value]:
+            """Pivot and column j, and what they change in the columns to the right."""
             a, pivots, info = carried
             column = _at(b, a, j, None)
             chosen = _pivot(b, column, j, largest, first)
@@ -275,6 +278,7 @@ def _solve(options: dict[str, int]) -> _Kernel:
         along = 1 if left else 0
 
         def step(b: Block, k: Value, carried: list[Value]) -> list[Value]:
+            """One unknown of every right-hand side."""
             x, a = carried
             j = k if ascending else b.op("subtract", b.constant(DType.S32, order - 1), k)
             known = _at(b, x, None, j) if left else _at(b, x, j, None)
