@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MIN_SAMPLE_S = 0.02
@@ -31,11 +32,12 @@ def _heuristic(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
 
 
 def _tuned(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
-    """The winner of a search; where there is none, XLA's default was best."""
+    """The winner of a search, by the first process; where there is none, XLA's default was best."""
     import graphopt
 
     store = f"{job.result}.store.db"
-    graphopt.tune(fn, *args, budget_s=job.budget_s, store=store)
+    if not Path(store).exists():
+        graphopt.tune(fn, *args, budget_s=job.budget_s, store=store)
     graphopt.install(policy=lambda graph: None, store=store)
 
 

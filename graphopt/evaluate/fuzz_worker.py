@@ -106,11 +106,15 @@ class Worker:
 
     def trial(self, seed: int) -> dict[str, Any]:
         """Compiles and runs under the decisions of `seed`; says how it went."""
+        return self.judge(lambda graph: draw(graph, seed))
+
+    def judge(self, decide: Callable[[Graph], Decisions]) -> dict[str, Any]:
+        """Compiles and runs with the decisions that `decide` takes; says how it went."""
         start = time.perf_counter()
 
         def transform(data: bytes) -> bytes:
             graph = build_graph(data)
-            return rewrite(graph, draw(graph, seed)).data
+            return rewrite(graph, decide(graph)).data
 
         try:
             compiled = compile_with(self.fn, self.args, transform)

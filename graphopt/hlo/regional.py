@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.module import ComputationIndex, Instruction
 from graphopt.hlo.schema import HloInstructionProto
+from graphopt.machine import UnitKind
 
 if TYPE_CHECKING:
     from graphopt.hlo.graph import Graph
@@ -20,8 +21,11 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
     Args:
         graph: whose nodes to judge.
         opened: bool [N]; nodes to count as allowed whatever they are.
+
+    What XLA itself made native (small loops, which may hold a convolution) is allowed as it stands.
     """
     ok = np.array([op.regional for op in graph.ops], np.bool_)
+    by_default = _native_by_default(graph)
     by_caller: dict[int, list[int]] = {}
     for i, computation in enumerate(graph.computations):
         if computation.caller is not None:
@@ -35,9 +39,19 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
             for callee in by_caller.get(node, ()):
                 inner = graph.computations[callee]
                 ok[node] &= bool(ok[inner.first : inner.end].all())
-            if opened is not None and opened[node]:
+            if by_default[node] or (opened is not None and opened[node]):
                 ok[node] = True
     return ok
+
+
+def _native_by_default(graph: Graph) -> NDArray[np.bool_]:
+    """bool [N]; loops and calls that XLA made native, and all that they contain."""
+    native = [unit.kind is UnitKind.NATIVE for unit in graph.units]
+    out = np.array(native, np.bool_)[graph.default.unit]
+    for computation in reversed(graph.computations):  # callers before callees
+        if computation.caller is not None and out[computation.caller]:
+            out[computation.first : computation.end] = True
+    return out
 
 
 def _regional_fusion(graph: Graph, node: int) -> bool:

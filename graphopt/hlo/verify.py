@@ -177,6 +177,9 @@ _ALSO_FUSED: Final = frozenset(
 )
 """Not for new clusters, but XLA puts them into fusions itself, and those are kept whole."""
 
+_ALSO_NATIVE: Final = frozenset({"convolution"})
+"""Not for new regions, but XLA makes small loops with them native itself."""
+
 
 def _fusion_shapes(module: ModuleIndex) -> Iterator[Finding]:
     for fusion, computation, body in _fusions(module):
@@ -265,7 +268,8 @@ def _region(module: ModuleIndex, computation: ComputationIndex) -> Iterator[Find
     """What a native region contains, called computations included."""
     for instruction in computation.instructions:
         op = OP_BY_NAME.get(instruction.opcode)
-        if op is None or not op.regional or instruction.proto.fusion_kind == "kCustom":
+        allowed = op is not None and (op.regional or op.name in _ALSO_NATIVE)
+        if not allowed or instruction.proto.fusion_kind == "kCustom":
             yield instruction.name, f"a native region cannot contain {instruction.opcode}"
         for callee in instruction.called:
             called = module.computations[callee]

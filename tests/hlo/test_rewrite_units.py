@@ -176,6 +176,21 @@ def test_a_loop_that_xla_made_native_can_be_ordinary():
 # Limits.
 
 
+def test_a_loop_with_a_convolution_that_xla_made_native_may_stay_so():
+    def convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
+        return lax.map(lambda x: jnp.convolve(x, kernel, mode="same"), x)
+
+    program = capture(convolved, normal(3, 16), normal(4))
+    native = unit(program.graph, UnitKind.NATIVE)
+    loop = node(program.graph, "while")
+    assert program.graph.default.unit[loop] == native
+    inside = nodes(program.graph, "convolution")
+    assert program.graph.regional[inside].all()
+    assert checked(program, program.graph.default).regions == 1
+    ordinary = changed(program.graph.default, unit={loop: unit(program.graph, UnitKind.RUNTIME)})
+    assert checked(program, ordinary).regions == 0
+
+
 def unrolled(x: jax.Array) -> jax.Array:
     """Recomputed in its consumers, every step doubles the work of all before it."""
 

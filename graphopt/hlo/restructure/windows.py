@@ -28,7 +28,7 @@ from graphopt.hlo.restructure.blocks import (
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType
 
-WAYS: Final = 8
+WAYS: Final = 4
 """Parts that one level of a tree combines."""
 
 SMALL: Final = 128
