@@ -167,12 +167,21 @@ def expand_tree(site: Site) -> Value:
         merged = _merged(site, window)
         x = x if merged is None else merged
     combiner = site.applied
-    x = _level(block, x, init, combiner, next(d for d, n in enumerate(x.dims) if n > 1))
+    x = _level(block, x, init, combiner, _first_cut(x.dims))
     while prod(x.dims) > SMALL:
         x = block.bitcast(x, (prod(x.dims),))
         x = _level(block, x, init, combiner, 0)
     function = site.instruction.called_computation_ids[0]
     return block.reduce(x, init, list(range(len(x.dims))), function, x.dtype)
+
+
+def _first_cut(dims: Sequence[int]) -> int:
+    """The outermost dimension that divides into `WAYS` parts; where none does, the outermost of all.
+
+    The last part of another would be padded, which asks for every element whether it is there.
+    """
+    wide = [d for d, n in enumerate(dims) if n > 1]
+    return next((d for d in wide[:-1] if dims[d] % WAYS == 0), wide[0])
 
 
 def _merged(site: Site, window: Site) -> Value | None:
