@@ -14,6 +14,9 @@ from graphopt.policy.native import native_roots
 MIN_PROGRAM_NS: Final = 2_000.0
 """Shorter programs are over before the caller waits for them: single operations, mostly."""
 
+FEW_KERNELS: Final = 2
+"""Programs of so few kernels, and shorter than that, take a small part of what calling them does."""
+
 MAX_PROGRAM_NS: Final = 150_000.0
 """Estimated. Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer
 programs gain a smaller part by it, while a caller who has other work to do than to wait loses that much
@@ -31,6 +34,12 @@ def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
     allowed = np.flatnonzero(graph.masks.restructure[:, CODE["caller-thread"]])
     if len(allowed) and MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS:
         decisions.restructure[allowed[0]] = CODE["caller-thread"]
+
+
+def is_negligible(graph: Graph, model: CostModel) -> bool:
+    """True for a program so short that no decision in it could be noticed."""
+    few = graph.default_cluster_count <= FEW_KERNELS
+    return few and model.computations[-1].default_ns(model.cores) < MIN_PROGRAM_NS
 
 
 def program_ns(graph: Graph, model: CostModel, decisions: Decisions) -> float:

@@ -19,6 +19,7 @@ from graphopt.hlo.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.candidates import candidates
 from graphopt.policy.costs import CostModel
+from graphopt.policy.dispatch import is_negligible
 from graphopt.policy.features import extract
 from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
 from graphopt.policy.inference import Encoded, NumpyPolicy
@@ -192,6 +193,8 @@ class GuardedPolicy:
 
     def _choose(self, graph: Graph) -> Judged | None:
         model = CostModel(graph)
+        if is_negligible(graph, model):
+            return None
         start = heuristic_steps(graph, STEPS, model)
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine, start))

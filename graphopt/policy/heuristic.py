@@ -30,7 +30,7 @@ from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
-from graphopt.policy.dispatch import caller_thread
+from graphopt.policy.dispatch import caller_thread, is_negligible
 from graphopt.policy.kernels import loop_kernels
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
@@ -77,7 +77,10 @@ STEPS: Final = (
 
 def heuristic(graph: Graph) -> Decisions | None:
     """Decisions for one graph, or None where no gain is expected."""
-    decisions = heuristic_steps(graph, STEPS)
+    model = CostModel(graph)
+    if is_negligible(graph, model):
+        return None
+    decisions = heuristic_steps(graph, STEPS, model)
     return None if decisions.same_as(graph.default) else decisions
 
 

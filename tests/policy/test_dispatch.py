@@ -14,8 +14,9 @@ import graphopt
 from graphopt.hlo import Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
+from graphopt.policy import resolve
 from graphopt.policy.costs import CostModel
-from graphopt.policy.dispatch import asynchronous, program_ns
+from graphopt.policy.dispatch import asynchronous, is_negligible, program_ns
 from graphopt.policy.heuristic import heuristic_steps
 from graphopt.policy.space import field_inputs
 
@@ -43,6 +44,17 @@ def test_programs_that_end_before_a_worker_would_wake_the_caller(size, expected)
 def test_single_operations_stay_with_a_worker():
     graph = capture(lambda x: x + 1.0, normal(1200)).graph
     assert graph.masks.restructure[:, CODE[NAME]].any() and not chosen(graph)
+
+
+@pytest.mark.parametrize("policy", ["heuristic", "shipped"])
+@pytest.mark.parametrize(("size", "expected"), [((100,), True), ((400, 500), False)])
+def test_one_or_two_short_kernels_are_negligible(policy, size, expected):
+    def fn(x: jax.Array) -> Any:
+        return jnp.where(x > 0, jnp.exp(x), 2.0)
+
+    graph = capture(fn, normal(*size)).graph
+    assert is_negligible(graph, CostModel(graph)) is expected
+    assert not expected or resolve(policy).decide(graph) is None
 
 
 def test_native_loops_count_at_their_own_time():
