@@ -6,6 +6,7 @@ between threads, and its kernels run one after the other in its order; matrix pr
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -20,13 +21,10 @@ from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.costs import CostModel, LoopCosts
 
-MARGIN: Final = 0.7
-"""Estimated gain from which a loop becomes native. Matrix products count in full. Below 1, because one
-function also saves what the estimate does not know, such as arrays that stay in the caches."""
-
-LONG_NS: Final = 200_000.0
-LONG_MARGIN: Final = 1.2
-"""The same for loops with longer iterations: there is less to save, and two cores to lose."""
+MARGINS: Final = ((50_000.0, 0.7), (200_000.0, 1.0), (math.inf, 1.2))
+"""Longest iteration in nanoseconds -> estimated gain from which such a loop becomes native. Matrix products
+count in full. Below 1 for short iterations, because one function also saves what the estimate does not know,
+such as arrays that stay in the caches; with longer ones there is less to save, and two cores to lose."""
 
 MAX_NATIVE_CODE: Final = 2800.0
 """Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
@@ -108,7 +106,7 @@ def make_native(graph: Graph, model: CostModel, decisions: Decisions, loop: int)
 def _pays(graph: Graph, model: CostModel, loop: int, cost: LoopCosts) -> bool:
     default = cost.default_ns(model.cores)
     iterations = costs.trips(graph, model.callees[loop][0])
-    margin = MARGIN if default <= LONG_NS * iterations else LONG_MARGIN
+    margin = next(margin for longest, margin in MARGINS if default <= longest * iterations)
     work = cost.work_ns + cost.reduced_ns
     native = cost.native_dot_ns + margin * work + costs.LOOP_NS
     if cost.code > model.own_code:
