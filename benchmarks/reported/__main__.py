@@ -1,6 +1,6 @@
 """Times every reported program under jax 0.4.31 and under this jax, in turn, and prints one table.
 
-``python -m benchmarks.reported [--only PREFIX] [--processes 3] [--modes default,heuristic,tuned]``
+``python -m benchmarks.reported [--only PREFIX] [--processes 3] [--modes default,heuristic,policy,tuned]``
 
 jax 0.4.31 is installed on first use into an environment of its own beside the repository's
 (``.venv-jax0431``, ignored by git). The child processes of one program are alive together and are

@@ -31,6 +31,12 @@ def _heuristic(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
     graphopt.install(policy="heuristic", store=False)
 
 
+def _policy(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
+    import graphopt
+
+    graphopt.install(policy="shipped", store=False)
+
+
 def _tuned(fn: Callable[..., Any], args: tuple[Any, ...], job: Job) -> None:
     """The winner of a search, by the first process; where there is none, XLA's default was best."""
     import graphopt
@@ -61,6 +67,7 @@ class Job:
 MODES: dict[str, Callable[[Callable[..., Any], tuple[Any, ...], Job], None]] = {
     "default": _default,
     "heuristic": _heuristic,
+    "policy": _policy,
     "tuned": _tuned,
 }
 """Mode -> what is done before the program is compiled."""
