@@ -10,68 +10,63 @@ process, so that a crash is a line of the report. An interrupted run goes on fro
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from benchmarks.conformance.harnesses import FORMS, HARNESSES
-from graphopt.measure.child import Child, ChildFailure
+from graphopt.measure.child import ChildFailure
+from graphopt.measure.pool import ask_all
 from graphopt.store.journal import add_to_journal, read_journal
 
 TIMEOUT_S = 120.0
-PER_CHILD = 400
-"""Programs after which a child is replaced: compiled code is never freed."""
+AT_ONCE = 800
+"""Programs after which the children are replaced: compiled code is never freed."""
+
+Row = dict[str, Any]
+"""A question (name, form, seeds) and its answer, as the journal has it."""
 
 
-def ask(child: Child | None, request: dict[str, Any]) -> tuple[Child | None, dict[str, Any]]:
-    """The answer to one request and the child that lives on, if any."""
-    child = child or Child(["-m", "benchmarks.conformance.worker"], "conformance")
-    try:
-        return child, json.loads(child.ask(json.dumps(request), TIMEOUT_S))
-    except ChildFailure as failure:
-        child.close()
-        return None, {"child": {"status": failure.kind, "detail": failure.detail[-1500:]}}
+def questions(options: argparse.Namespace) -> list[tuple[str, Row]]:
+    """What is still to be asked, named."""
+    names = [name for name in HARNESSES if name.startswith(options.only)][:: options.every]
+    known = {(row["name"], row["form"]) for row in read_journal(options.journal)}
+    return [
+        (f"{name} {form}", {"name": name, "form": form, "seeds": options.seeds})
+        for name in names
+        for form in options.forms
+        if (name, form) not in known
+    ]
 
 
-def serve(jobs: SimpleQueue[dict[str, Any]], journal: Path) -> None:
-    """Works jobs off until none is left."""
-    child: Child | None = None
-    done = 0
-    try:
-        while True:
-            try:
-                request = jobs.get_nowait()
-            except Empty:
-                return
-            child, answer = ask(child, request)
-            add_to_journal(journal, {**request, "answer": answer})
-            done += 1
-            if done % PER_CHILD == 0 and child is not None:
-                child.close()
-                child = None
-            for trial, result in failures(answer):
-                print(f"{request['name']} {request['form']} {trial}: {result}", flush=True)
-            if jobs.qsize() % 200 == 0:
-                print(f"... {jobs.qsize()} programs to go", file=sys.stderr, flush=True)
-    finally:
-        if child is not None:
-            child.close()
+def run(asked: list[tuple[str, Row]], journal: Path, workers: int) -> None:
+    """Asks everything; adds each answer to the journal and prints what did not end well."""
+    requests = dict(asked)
+
+    def tell(name: str, answer: Row | ChildFailure) -> None:
+        if isinstance(answer, ChildFailure):
+            answer = {"child": {"status": answer.kind, "detail": answer.detail[-1500:]}}
+        add_to_journal(journal, {**requests[name], "answer": answer})
+        for trial, result in failures(answer):
+            print(f"{name} {trial}: {result}", flush=True)
+
+    command = ["-m", "benchmarks.conformance.worker"]
+    for start in range(0, len(asked), AT_ONCE):
+        print(f"... {len(asked) - start} programs to go", file=sys.stderr, flush=True)
+        some = asked[start : start + AT_ONCE]
+        ask_all(command, some, tell=tell, workers=workers, timeout_s=TIMEOUT_S)
 
 
-def failures(answer: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def failures(answer: Row) -> list[tuple[str, Row]]:
     """Trials of a program that did not end well."""
     if "unsuitable" in answer:
         return []
     return [(trial, result) for trial, result in answer.items() if result["status"] != "ok"]
 
 
-def summary(journal: Path) -> str:
-    """Counts of everything in the journal."""
-    rows = list(read_journal(journal))
+def summary(rows: list[Row]) -> str:
+    """Counts of everything in a journal."""
     suitable = [row["answer"] for row in rows if "unsuitable" not in row["answer"]]
     counts = Counter(result["status"] for answer in suitable for result in answer.values())
     names = len({row["name"] for row in rows})
@@ -81,7 +76,7 @@ def summary(journal: Path) -> str:
 
 
 def main() -> int:
-    """Parses the command line."""
+    """Runs what the command line asks for; 1 if a trial did not end well."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -91,21 +86,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, nargs="*", default=[6, 8])
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--journal", type=Path, default=Path("report/conformance.jsonl"))
-    arguments = parser.parse_args()
-    names = [name for name in HARNESSES if name.startswith(arguments.only)][:: arguments.every]
-    known = {(row["name"], row["form"]) for row in read_journal(arguments.journal)}
-    jobs: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    for name in names:
-        for form in arguments.forms:
-            if (name, form) not in known:
-                jobs.put({"name": name, "form": form, "seeds": arguments.seeds})
-    with ThreadPoolExecutor(arguments.workers) as pool:
-        for running in [
-            pool.submit(serve, jobs, arguments.journal) for _ in range(arguments.workers)
-        ]:
-            running.result()
-    print(summary(arguments.journal))
-    return 0
+    options = parser.parse_args()
+    run(questions(options), options.journal, options.workers)
+    rows = list(read_journal(options.journal))
+    print(summary(rows))
+    return int(any(failures(row["answer"]) for row in rows))
 
 
 if __name__ == "__main__":

@@ -96,7 +96,6 @@ class Worker:
         self.fn, self.args = program.build()
         base: Compiled = compile_with(self.fn, self.args)
         self.base = base
-        self.graphs = [build_graph(data) for data in base.modules]
         self.reference: Any = jax.tree.map(np.asarray, _keys_to_data(base()))
 
     @cached_property

@@ -194,7 +194,7 @@ class Graph:
                 per_computation[i] = per_computation[computation.parent] * trips
         return np.asarray(per_computation)[self.computation]
 
-    @property
+    @cached_property
     def default_cluster_count(self) -> int:
         """Clusters of XLA's own decisions."""
         kinds = [unit.kind in (UnitKind.LOOP, UnitKind.LIBRARY) for unit in self.units]

@@ -22,10 +22,11 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
         graph: whose nodes to judge.
         opened: bool [N]; nodes to count as allowed whatever they are.
 
-    What XLA itself made native (small loops, which may hold a convolution) is allowed as it stands.
+    A loop that XLA itself made native is allowed whatever it contains, such as a convolution.
     """
     ok = np.array([op.regional for op in graph.ops], np.bool_)
-    by_default = _native_by_default(graph)
+    native = np.array([unit.kind is UnitKind.NATIVE for unit in graph.units], np.bool_)
+    by_default = native[graph.default.unit]
     by_caller: dict[int, list[int]] = {}
     for i, computation in enumerate(graph.computations):
         if computation.caller is not None:
@@ -42,16 +43,6 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
             if by_default[node] or (opened is not None and opened[node]):
                 ok[node] = True
     return ok
-
-
-def _native_by_default(graph: Graph) -> NDArray[np.bool_]:
-    """bool [N]; loops and calls that XLA made native, and all that they contain."""
-    native = [unit.kind is UnitKind.NATIVE for unit in graph.units]
-    out = np.array(native, np.bool_)[graph.default.unit]
-    for computation in reversed(graph.computations):  # callers before callees
-        if computation.caller is not None and out[computation.caller]:
-            out[computation.first : computation.end] = True
-    return out
 
 
 def _regional_fusion(graph: Graph, node: int) -> bool:

@@ -176,9 +176,10 @@ def expand_tree(site: Site) -> Value:
 
 
 def _first_cut(dims: Sequence[int]) -> int:
-    """The outermost dimension that divides into `WAYS` parts; where none does, the outermost of all.
+    """The outermost dimension that divides into `WAYS` parts, the innermost aside; else the outermost.
 
-    The last part of another would be padded, which asks for every element whether it is there.
+    The last part of another would be padded, which asks for every element whether it is there. The innermost
+    stays whole, so that loops over it are long.
     """
     wide = [d for d, n in enumerate(dims) if n > 1]
     return next((d for d in wide[:-1] if dims[d] % WAYS == 0), wide[0])
