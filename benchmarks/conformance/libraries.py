@@ -4,7 +4,7 @@
 
 Wants the environment of ``benchmarks/third_party/requirements.txt`` and pytest with pytest-timeout. Fetches
 the source distribution of the version that is installed, runs its tests for at most so long, and runs those
-that fail again with ``GRAPHOPT_DISABLE=1``: what fails then too is not ours.
+that fail, or cannot be collected, again with ``GRAPHOPT_DISABLE=1``: what fails then too is not ours.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ LIBRARIES: Final = {
     "dm_pix": "dm_pix", "flashbax": "flashbax", "jraph": "jraph", "quax": "tests", "mujoco-mjx": "mujoco",
 }  # fmt: skip
 """Distribution -> where in its source distribution the tests are."""
+
+
+CRASH: Final = "(the process was killed by a signal)"
+KILLED: Final = 128
+"""Exit statuses from here on are those of signals."""
 
 
 @dataclass(frozen=True)
@@ -67,35 +72,33 @@ def fetch(name: str, folder: Path) -> Path:
     return target
 
 
-def run(tests: list[str], source: Path, limit_s: float, *, disabled: bool) -> str:
-    """Output of pytest, interrupted after so many seconds."""
+def run(tests: list[str], source: Path, limit_s: float, *, disabled: bool) -> tuple[str, list[str]]:
+    """Output of pytest, interrupted after so many seconds; what failed, was not collected, or crashed."""
     environment = dict(os.environ, JAX_PLATFORMS="cpu")
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
     if disabled:
         environment["GRAPHOPT_DISABLE"] = "1"
     command = [
-        "timeout", "-s", "INT", str(limit_s), sys.executable, "-m", "pytest", "-q", "-rf", "--color=no",
+        "timeout", "-s", "INT", str(limit_s), sys.executable, "-m", "pytest", "-q", "-rfE", "--color=no",
         "--tb=short", "-p", "no:cacheprovider", "-p", "graphopt_installed", "-W", "ignore",
         "--timeout", str(limit_s), "--continue-on-collection-errors", *tests,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
-    return done.stdout + done.stderr
+    output = done.stdout + done.stderr
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.M)
+    return output, [*failed, CRASH] if done.returncode >= KILLED else failed
 
 
 def check(name: str, folder: Path, limit_s: float) -> Outcome:
     """Runs one library's tests."""
     source = fetch(name, folder)
-    output = run(LIBRARIES[name].split(), source, limit_s, disabled=False)
+    output, failed = run(LIBRARIES[name].split(), source, limit_s, disabled=False)
     (folder / f"{name}.txt").write_text(output)
-    failed = _failed(output)
-    without = _failed(run(failed, source, limit_s, disabled=True)) if failed else []
+    again = [test for test in failed if test != CRASH]
+    without = run(again, source, limit_s, disabled=True)[1] if again else []
     counts = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.M) or ["no summary"]
     seen = re.findall(r"^graphopt \(.*?\): (.*?); .*in the hook$", output, re.M) or ["no report"]
     return Outcome(counts[-1], seen[-1], [test for test in failed if test not in without])
-
-
-def _failed(output: str) -> list[str]:
-    return re.findall(r"^FAILED (\S+)", output, re.M)
 
 
 def main() -> int:

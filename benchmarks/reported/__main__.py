@@ -37,6 +37,8 @@ class Row:
     Attributes:
         name: of the program.
         run_s: median seconds per call.
+        faults: page faults per call, of each process: large temporary arrays that the system takes back
+            after every call.
         call_s: the same of an empty program with the same arguments: what Python and the runtime cost.
         compile_s: seconds to compile.
         error: largest relative difference to the default of this jax.
@@ -45,6 +47,7 @@ class Row:
 
     name: str
     run_s: dict[str, float]
+    faults: dict[str, list[float]]
     call_s: dict[str, float]
     compile_s: dict[str, float]
     error: dict[str, float]
@@ -75,13 +78,13 @@ class Worker:
             raise RuntimeError(errors.strip().splitlines()[-1] if errors.strip() else "no answer")
         return json.loads(line)
 
-    def sample(self) -> tuple[float, float]:
-        """Seconds per call of the program, and of an empty one, once."""
+    def sample(self) -> tuple[float, float, float]:
+        """Seconds per call of the program and of an empty one, and page faults per call, once."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        run_s, call_s = self._line()
-        return float(run_s), float(call_s)
+        run_s, call_s, faults = self._line()
+        return float(run_s), float(call_s), float(faults)
 
     def close(self) -> None:
         """Ends the child."""
@@ -129,13 +132,14 @@ class Plan:
 
 def measure(name: str, plan: Plan) -> Row:
     """Compiles a program in every way, then samples all in turn, in several processes each."""
-    row = Row(name, {}, {}, {}, {}, {})
+    row = Row(name, {}, {}, {}, {}, {}, {})
     found: list[dict[str, Sampled]] = []
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(plan.processes):
             found.append(_sample_all(name, plan, Path(folder), row))
     for mode in [mode for mode in ("old", *plan.modes) if mode not in row.failed]:
         row.run_s[mode] = median(sampled[mode].run_s for sampled in found)
+        row.faults[mode] = [sampled[mode].faults for sampled in found]
         row.call_s[mode] = median(sampled[mode].call_s for sampled in found)
         row.compile_s[mode] = median(sampled[mode].compile_s for sampled in found)
     return row
@@ -143,10 +147,11 @@ def measure(name: str, plan: Plan) -> Row:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Medians of one process: seconds of a call, of an empty call, and to compile."""
+    """Medians of one process: seconds of a call and of an empty call, page faults, seconds to compile."""
 
     run_s: float
     call_s: float
+    faults: float
     compile_s: float
 
 
@@ -162,7 +167,7 @@ def _sample_all(name: str, plan: Plan, folder: Path, row: Row) -> dict[str, Samp
                 workers[mode] = Worker(python, name, kind, path, plan.budget_s)
             except RuntimeError as error:
                 row.failed[mode] = str(error)
-        samples: dict[str, list[tuple[float, float]]] = {mode: [] for mode in workers}
+        samples: dict[str, list[tuple[float, float, float]]] = {mode: [] for mode in workers}
         for _ in range(plan.rounds):
             for mode, worker in workers.items():
                 samples[mode].append(worker.sample())
@@ -173,11 +178,7 @@ def _sample_all(name: str, plan: Plan, folder: Path, row: Row) -> dict[str, Samp
         for worker in workers.values():
             worker.close()
     return {
-        mode: Sampled(
-            median(run for run, _ in times),
-            median(call for _, call in times),
-            workers[mode].first["compile_s"],
-        )
+        mode: Sampled(*map(median, zip(*times, strict=True)), workers[mode].first["compile_s"])
         for mode, times in samples.items()
     }
 

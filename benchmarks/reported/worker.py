@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -111,9 +112,17 @@ def main(arguments: list[str]) -> int:
         json.dumps({"compile_s": compile_s, "version": jax.__version__}), file=answers, flush=True
     )
     for _ in sys.stdin:
-        sample = _seconds(run, repeats), _seconds(call, calls)
+        before = _page_faults()
+        run_s = _seconds(run, repeats)
+        faults = (_page_faults() - before) / repeats
+        sample = run_s, _seconds(call, calls), faults
         print(json.dumps(sample), file=answers, flush=True)
     return 0
+
+
+def _page_faults() -> int:
+    """Of this process so far, those that need no disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _seconds(run: Callable[[], Any], repeats: int) -> float:

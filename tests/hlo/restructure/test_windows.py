@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphopt.hlo import build_graph
+from graphopt.hlo import apply_restructures, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.measure import compare_outputs, compile_with
 
@@ -68,6 +68,18 @@ def test_trees(shape, op):
     check(lambda x: getattr(jnp, op)(x * 1.01), "tree-reduce", x)
 
 
+@pytest.mark.parametrize(
+    ("shape", "padded"), [((127, 128, 8), False), ((128, 127), False), ((127, 126, 8), True)]
+)
+def test_a_tree_cuts_a_dimension_that_divides_if_there_is_one(shape, padded):
+    (data,) = compile_with(lambda x: jnp.sum(x * 1.01), (np.ones(shape, np.float32),)).modules
+    graph = build_graph(data)
+    codes = np.where(graph.masks.restructure[:, CODE["tree-reduce"]], CODE["tree-reduce"], 0)
+    after = apply_restructures(graph, codes.astype(np.int8)).graph
+    large = [i for i, op in enumerate(after.ops) if op.name == "pad" and after.elements[i] > 4096]
+    assert codes.any() and bool(large) is padded
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "float16"])
 def test_trees_of_other_types(dtype):
     x = np.random.default_rng(1).uniform(-2, 2, (70, 33))
@@ -82,8 +94,6 @@ def test_a_tree_reads_through_the_window_in_front():
     (data,) = compile_with(fn, (x,)).modules
     graph = build_graph(data)
     assert any(op.name == "reduce-window" for op in graph.ops)
-    from graphopt.hlo import apply_restructures
-
     codes = np.where(graph.masks.restructure[:, CODE["tree-reduce"]], CODE["tree-reduce"], 0)
     after = apply_restructures(graph, codes.astype(np.int8)).graph
     assert not any(op.name == "reduce-window" for op in after.ops)
