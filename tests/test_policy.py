@@ -140,6 +140,22 @@ def test_a_loop_around_a_large_product_does_not_become_native():
     assert native_loops(graph, heuristic(graph) or graph.default) == set()
 
 
+@pytest.mark.parametrize(("size", "native"), [(64, True), (160, False)])
+def test_a_loop_with_long_iterations_stays_on_both_cores(size, native):
+    """At 160 one core is estimated to take a tenth longer than two: short iterations make up for that."""
+
+    def smooth(x):
+        def step(_, x):
+            grown = sum(jnp.roll(x, shift, axis) for shift in (1, -1) for axis in (0, 1))
+            return x + 0.1 * jnp.exp(-jnp.abs(grown - 4 * x)) * grown
+
+        return jax.lax.fori_loop(0, 15, step, x)
+
+    graph = program(smooth, (size, size)).graph
+    assert nodes(graph, "while")
+    assert bool(native_loops(graph, heuristic(graph) or graph.default)) is native
+
+
 def test_a_normalisation_goes_to_the_library():
     graph = captured("layernorm").graph
     decisions = heuristic(graph)
