@@ -79,8 +79,9 @@ def run(tests: list[str], source: Path, limit_s: float, *, disabled: bool) -> tu
     if disabled:
         environment["GRAPHOPT_DISABLE"] = "1"
     command = [
-        "timeout", "-k", "60", "-s", "INT", str(limit_s), sys.executable, "-m", "pytest", "-q", "-rfE", "--color=no",
-        "--tb=short", "-p", "no:cacheprovider", "-p", "graphopt_installed", "-W", "ignore",
+        "timeout", "-k", "60", "-s", "INT", str(limit_s),
+        sys.executable, "-m", "pytest", "-q", "-rfE", "--color=no", "--tb=short",
+        "-p", "no:cacheprovider", "-p", "graphopt_installed", "-W", "ignore",
         "--timeout", str(limit_s), "--continue-on-collection-errors", *tests,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)

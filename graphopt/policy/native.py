@@ -12,13 +12,12 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.clusters import roots_around
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
+from graphopt.policy.concatenations import is_choice_of_loads, is_slow_fused
 from graphopt.policy.costs import CostModel, LoopCosts
 
 MARGINS: Final = ((50_000.0, 0.7), (200_000.0, 1.0), (math.inf, 1.2))
@@ -36,11 +35,6 @@ COSTLY_SHARE: Final = 0.1
 """Part of the program's time that a native loop, or a region of short kernels, must save if its code is
 longer than the whole program's own: matrix products count much there, and nothing where the library computes
 them."""
-
-MIN_WRITTEN: Final = 512
-MIN_READER_NS: Final = 1.2
-"""Smallest concatenation in a native loop that is written to memory by itself, and what one element of a
-kernel that reads it must take: cheap arithmetic is not worth another trip through memory."""
 
 LONG_WINDOW_NS: Final = 100_000.0
 """Window operations that take longer in a loop kernel stay with XLA, which splits them over the cores."""
@@ -135,31 +129,10 @@ def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: in
         decisions.restructure[node] = CODE["dot-blocks"]
     elif node in model.windows and model.windows[node].is_shifted:
         decisions.restructure[node] = CODE["window-doubling"]
-    elif _is_slow_fused(graph, model, node) or _is_divided_view(graph, decisions, node):
+    elif is_choice_of_loads(graph, decisions, node):
+        decisions.fuse[node] = True
+    elif is_slow_fused(graph, model, node) or _is_divided_view(graph, decisions, node):
         decisions.fuse[node] = False
-
-
-def _is_slow_fused(graph: Graph, model: CostModel, node: int) -> bool:
-    """True for concatenations of rows that native code had better write to memory.
-
-    Fused, they ask for every element which part it is of, and the arithmetic around them does not vectorise.
-    That matters where there is much of it.
-    """
-    if graph.ops[node].name != "concatenate" or graph.elements[node] < MIN_WRITTEN:
-        return False
-    if not graph.masks.fuse[node, 0]:
-        return False
-    if not any(graph.ops[user].kind is OpKind.ELEMENTWISE for user in graph.user_lists[node]):
-        return False
-    layout = graph.source.shapes[node].layout.minor_to_major
-    (dimension,) = HloInstructionProto.FromString(graph.source.attributes[node]).dimensions
-    if len(layout) < 2 or dimension != layout[0]:
-        return False
-    fuse = graph.default.fuse
-    return any(
-        model.cluster_ns(fuse, root) >= MIN_READER_NS * float(graph.elements[root])
-        for root in roots_around(graph, fuse, node)
-    )
 
 
 def _is_divided_view(graph: Graph, decisions: Decisions, node: int) -> bool:
