@@ -252,7 +252,7 @@ class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling, bank, bank-corpus, env, agents, search, policy, lazy, faults,
+    """identity, overhead, scaling, bank, bank-corpus, env, agents, search, methods, policy, lazy, faults,
     placement, placement-real, placement-models, placement-scale or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""

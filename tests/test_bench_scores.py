@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,17 @@ from small_programs import STATE, chain
 
 from graphopt.corpus import Program
 from graphopt.evaluate.bench_bank_corpus import FEWEST, compare_program, summary
+from graphopt.evaluate.bench_methods import (
+    METHODS,
+    TUNERS,
+    MethodsRow,
+    TracingScorer,
+    compare_methods,
+    finished,
+)
+from graphopt.evaluate.bench_methods import (
+    summary as methods_summary,
+)
 from graphopt.evaluate.bench_search import (
     EVALUATIONS,
     Finished,
@@ -18,12 +30,14 @@ from graphopt.evaluate.bench_search import (
     search_program,
     summarise,
 )
-from graphopt.hlo import build_graph
+from graphopt.hlo import DecisionBatch, build_graph
 from graphopt.measure import compile_with
 from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.measured import MeasuredScorer
 from graphopt.measure.runner import Runner
 from graphopt.policy import resolve
 from graphopt.store import Store
+from graphopt.store.journal import add_to_journal
 from graphopt.store.kernels import all_kernels
 
 
@@ -104,3 +118,32 @@ def test_programs_in_which_no_rival_gained_are_not_compared():
 def test_where_rivals_lose_the_default_is_the_goal():
     row = SearchRow("p", 10, {"annealing": 0.9, "genetic": 0.0}, ((0, 1.0),), 40)
     assert row.goal == 1.0 and row.reached_at == 0 and row.fewer == 40.0
+
+
+def test_every_method_is_compared(loop):
+    row = compare_methods(loop, resolve("heuristic"), evaluations=2, seconds=1e-9)
+    assert list(row.by_evaluations) == [*METHODS, *TUNERS] == list(row.by_seconds)
+    assert row.by_evaluations["zero-shot"] > 1.2  # the native loop
+    assert row.by_evaluations["fine-tuned"] == 1.0  # the heuristic has no network
+    assert set(row.by_seconds.values()) == {1.0}  # no time for anything but XLA's default
+    assert methods_summary([row]).count("x / ") == len(METHODS) + len(TUNERS)
+
+
+def test_a_traced_scorer_keeps_every_new_best():
+    graph = build_graph(max(compile_with(chain, (STATE,)).modules, key=len))
+    with closing(MeasuredScorer(graph, budget_s=0.02)) as scorer:
+        tracing = TracingScorer(scorer)
+        native = resolve("heuristic").decide(graph)
+        tracing.score(DecisionBatch.stack([graph.default, native, graph.default]))
+    assert [best.evaluations for best in tracing.bests] == [0, 2]
+    assert tracing.bests[1].decisions.same_as(native) and tracing.bests[1].seconds > 0.0
+
+
+def test_an_interrupted_comparison_of_methods_goes_on(tmp_path):
+    path, mark = tmp_path / "methods.jsonl", {"policy": "one", "evaluations": 4, "seconds": 1.0}
+    row = MethodsRow("p", 10, {"greedy": 2.0}, {"greedy": 1.5}, 4, 1.0)
+    add_to_journal(path, asdict(row) | mark)
+    assert finished(path, mark) == {"p": row}
+    assert not finished(path, mark | {"policy": "another"})
+    assert str(row) == "| p | 2.00x / 1.50x |"
+    assert methods_summary([]) == "nothing was measured"

@@ -6,6 +6,7 @@
 * ``bank``, ``bank-corpus``: is the additive score true?
 * ``env``, ``agents``: the environment's speed, and what agents reach in it.
 * ``search``: evaluations that the policy saves a search, in `graphopt.evaluate.bench_search`.
+* ``methods``: every way to decide at equal evaluations and seconds, in `graphopt.evaluate.bench_methods`.
 * ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
 * ``faults``: a thousand injected failures of measuring workers, in `graphopt.evaluate.bench_faults`.
 * ``lazy``: recording, cuts, training and memory of lazy tensors.
@@ -28,6 +29,7 @@ from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.bench_faults import bench_faults
+from graphopt.evaluate.bench_methods import bench_methods
 from graphopt.evaluate.bench_placement_models import bench_models, bench_scale
 from graphopt.evaluate.bench_placement_real import bench_model, bench_real
 from graphopt.evaluate.bench_policy import bench_policy
@@ -74,6 +76,7 @@ def run_bench(
         "env": _env,
         "agents": _agents,
         "search": lambda console, _: bench_search(console, out),
+        "methods": lambda console, _: bench_methods(console, out),
         "policy": bench_policy,
         "faults": bench_faults,
         "lazy": _lazy,

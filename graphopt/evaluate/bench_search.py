@@ -107,7 +107,7 @@ def search_program(
     scorer = MeasuredScorer(build_graph(data), recorded_inputs(compiled.executable, args))
     try:
         rivals = {
-            name: _long(scorer, ENGINES[name](scorer, Budget(evaluations), seed).decisions)
+            name: measure_long(scorer, ENGINES[name](scorer, Budget(evaluations), seed).decisions)
             for name in RIVALS
         }
         steps = _with_policy(scorer, policy, evaluations, seed)
@@ -126,11 +126,11 @@ def _with_policy(
             bests.append((search.evaluations, search.best.decisions))
         if search.evaluations >= evaluations:
             break
-    return tuple((count, _long(scorer, decisions)) for count, decisions in bests)
+    return tuple((count, measure_long(scorer, decisions)) for count, decisions in bests)
 
 
-def _long(scorer: MeasuredScorer, decisions: Decisions) -> float:
-    """Speed-up over XLA's default; at most 1 without confidence in it, 0 for a failure."""
+def measure_long(scorer: MeasuredScorer, decisions: Decisions) -> float:
+    """Speed-up over XLA's default in `LONG_S` of timing; at most 1 without confidence, 0 for a failure."""
     if decisions.same_as(scorer.graph.default):
         return 1.0
     found = scorer.runner.measure(decisions, budget_s=LONG_S, method="search")

@@ -1,0 +1,315 @@
+"""``graphopt bench methods``: every way to decide, at equal evaluations and at equal seconds.
+
+One evaluation compiles, checks and times a module in a child process of its own. Every method runs until its
+evaluations are spent; counted are its best of all of them, and its best of the first seconds, in which the
+policy's own arithmetic and the compiling of gradients count. Single short looks flatter a method that takes
+many, so what is counted is measured again, longer.
+
+Finished programs are kept in a file, so that an interrupted run can go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+
+from graphopt.corpus.program import Program
+from graphopt.corpus.workloads import load_programs
+from graphopt.evaluate.bench_search import EVALUATIONS, EVERY, SPLIT, measure_long
+from graphopt.hlo import DecisionBatch, Decisions, build_graph
+from graphopt.learn.search import ENGINES, Budget
+from graphopt.learn.tune.search import ModuleSearch
+from graphopt.measure import compile_with
+from graphopt.measure.inputs import recorded_inputs
+from graphopt.measure.measured import MeasuredScorer
+from graphopt.measure.plans import vector_key
+from graphopt.measure.scoring import Scores
+from graphopt.policy import NamedPolicy, resolve
+from graphopt.policy.base import DEFAULT
+from graphopt.policy.guarded import GuardedPolicy
+from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.learned import LearnedPolicy
+from graphopt.policy.suggestions import suggestions
+from graphopt.store.journal import add_to_journal, read_journal
+
+SECONDS: Final = 30.0
+"""Of searching, at which the methods are compared besides."""
+
+RANDOM_SHARES: Final = (0.02, 0.1, 0.3)
+"""Parts of XLA's decisions that random draws change, in turn."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """A new best vector of a search.
+
+    Attributes:
+        evaluations: vectors scored until then, itself included.
+        seconds: elapsed until then.
+        decisions: the vector.
+    """
+
+    evaluations: int
+    seconds: float
+    decisions: Decisions
+
+
+class TracingScorer:
+    """Scores as another scorer does and keeps every new best, from XLA's default on.
+
+    Attributes:
+        name: of the scorer within.
+        graph: whose vectors are scored.
+        deterministic: whether equal vectors get equal scores.
+        bests: in order.
+    """
+
+    def __init__(self, scorer: MeasuredScorer) -> None:
+        """Times XLA's default, then starts the clock."""
+        self.name, self.graph = scorer.name, scorer.graph
+        self.deterministic = scorer.deterministic
+        self._scorer = scorer
+        self._best_s = scorer.default_s
+        self._evaluations = 0
+        self._start = time.perf_counter()
+        self.bests = [Best(0, 0.0, self.graph.default)]
+
+    @property
+    def default_s(self) -> float:
+        """Seconds of XLA's own decisions."""
+        return self._scorer.default_s
+
+    def score(self, batch: DecisionBatch) -> Scores:
+        """Times of B vectors inside the graph's masks, one after the other."""
+        parts = []
+        for index in range(len(batch)):
+            parts.append(self._scorer.score(DecisionBatch.stack([batch[index]])))
+            self._evaluations += 1
+            seconds = float(parts[-1].seconds[0])
+            if seconds < self._best_s:
+                self._best_s = seconds
+                elapsed = time.perf_counter() - self._start
+                self.bests.append(Best(self._evaluations, elapsed, batch[index].copy()))
+        return Scores(
+            np.concatenate([part.seconds for part in parts]),
+            tuple(reason for part in parts for reason in part.reasons),
+            measured=sum(part.measured for part in parts),
+            known=sum(part.known for part in parts),
+        )
+
+
+Method = Callable[[TracingScorer, NamedPolicy, int], None]
+"""Spends so many evaluations on a scorer, or a few more; takes the shipped policy and a seed of 0."""
+
+
+def _once(policy: str) -> Method:
+    def decide(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
+        chosen = shipped if policy == DEFAULT else resolve(policy)
+        decided = chosen.decide(scorer.graph)
+        if decided is not None:
+            scorer.score(DecisionBatch.stack([decided]))
+
+    return decide
+
+
+def _engine(name: str) -> Method:
+    def search(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
+        ENGINES[name](scorer, Budget(evaluations), 0)
+
+    return search
+
+
+def _random(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
+    rng, graph = np.random.default_rng(0), scorer.graph
+    for index in range(evaluations):
+        share = RANDOM_SHARES[index % len(RANDOM_SHARES)]
+        drawn = graph.masks.sample(rng, graph.default, share)
+        scorer.score(DecisionBatch.stack([drawn]))
+
+
+def _finetuned(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
+    from graphopt.learn.finetune import finetune  # it imports flax and optax
+
+    network = network_of(shipped)
+    if network is not None:
+        # Rollouts of 16: the last may go beyond, and what it finds there does not count.
+        finetune(network, scorer, budget_s=float("inf"), max_steps=-(-evaluations // 16))
+
+
+def network_of(policy: NamedPolicy) -> NumpyPolicy | None:
+    """The network of a policy that has one."""
+    decide: Any = policy.decide
+    learned = decide.learned if isinstance(decide, GuardedPolicy) else decide
+    return learned.network if isinstance(learned, LearnedPolicy) else None
+
+
+METHODS: Final[dict[str, Method]] = {
+    "heuristic": _once("heuristic"),
+    "zero-shot": _once(DEFAULT),
+    "fine-tuned": _finetuned,
+    "random": _random,
+    "greedy": _engine("greedy"),
+    "annealing": _engine("annealing"),
+    "genetic": _engine("genetic"),
+}
+"""Those that score through a scorer; the tuner's search, with and without the policy, has its own."""
+
+TUNERS: Final = ("tuned without", "tuned with policy")
+
+
+@dataclass(frozen=True)
+class MethodsRow:
+    """One program.
+
+    Attributes:
+        program: its name.
+        nodes: of its graph.
+        by_evaluations: method -> speed-up of its best of `evaluations`, measured again.
+        by_seconds: method -> speed-up of its best of the first `seconds`, measured again.
+        evaluations: that each method had.
+        seconds: of searching.
+    """
+
+    program: str
+    nodes: int
+    by_evaluations: dict[str, float]
+    by_seconds: dict[str, float]
+    evaluations: int
+    seconds: float
+
+    def __str__(self) -> str:
+        """A row of a Markdown table."""
+        cells = [
+            f"{self.by_evaluations[name]:.2f}x / {self.by_seconds[name]:.2f}x"
+            for name in self.by_evaluations
+        ]
+        return f"| {self.program} | {' | '.join(cells)} |"
+
+
+def compare_methods(
+    program: Program,
+    policy: NamedPolicy,
+    evaluations: int = EVALUATIONS,
+    seconds: float = SECONDS,
+) -> MethodsRow:
+    """Runs every method on a program's largest module, each with a fresh child process.
+
+    Raises:
+        GraphOptError: the program cannot be compiled or measured.
+    """
+    fn, args = program.build()
+    compiled = compile_with(fn, args)
+    graph = build_graph(max(compiled.modules, key=len))
+    inputs = recorded_inputs(compiled.executable, args)
+    bests = {}
+    for name in (*METHODS, *TUNERS):
+        with closing(MeasuredScorer(graph, inputs)) as scorer:
+            if name in TUNERS:
+                bests[name] = _tuned(scorer, policy if name == TUNERS[1] else None, evaluations)
+            else:
+                tracing = TracingScorer(scorer)
+                METHODS[name](tracing, policy, evaluations)
+                bests[name] = tracing.bests
+    with closing(MeasuredScorer(graph, inputs)) as scorer:
+        judge = _Judge(scorer)
+        return MethodsRow(
+            program.name,
+            len(graph),
+            {n: judge(best, lambda b: b.evaluations <= evaluations) for n, best in bests.items()},
+            {n: judge(best, lambda b: b.seconds <= seconds) for n, best in bests.items()},
+            evaluations,
+            seconds,
+        )
+
+
+def _tuned(scorer: MeasuredScorer, policy: NamedPolicy | None, evaluations: int) -> list[Best]:
+    scorer.runner.measure(scorer.graph.default, budget_s=scorer.budget_s)  # starts the child
+    start = time.perf_counter()
+    extra = suggestions(policy, scorer.graph, 0)
+    search = ModuleSearch(scorer.runner, None, 0, None, extra)
+    bests = [Best(0, 0.0, scorer.graph.default)]
+    for _ in search.steps():
+        if search.best.decisions is not bests[-1].decisions:
+            elapsed = time.perf_counter() - start
+            bests.append(Best(search.evaluations, elapsed, search.best.decisions))
+        if search.evaluations >= evaluations:
+            break
+    return bests
+
+
+class _Judge:
+    """Measures the last best that counts again, equal vectors once; what fails then is XLA's default."""
+
+    def __init__(self, scorer: MeasuredScorer) -> None:
+        self._scorer = scorer
+        self._known: dict[bytes, float] = {}
+
+    def __call__(self, bests: Sequence[Best], counts: Callable[[Best], bool]) -> float:
+        last = [best.decisions for best in bests if counts(best)][-1]
+        key = vector_key(last)
+        if key not in self._known:
+            self._known[key] = measure_long(self._scorer, last) or 1.0
+        return self._known[key]
+
+
+def bench_methods(console: Console, out: Path) -> None:
+    """Prints a row per program, then geometric means.
+
+    Args:
+        console: what is written to.
+        out: directory of ``methods.jsonl``, which keeps finished programs; those in it are not run again.
+    """
+    policy = resolve(DEFAULT)
+    programs = list(load_programs(SPLIT).values())
+    mark = {"policy": policy.key, "evaluations": EVALUATIONS, "seconds": SECONDS}
+    path = out / "methods.jsonl"
+    known = finished(path, mark)
+    names = (*METHODS, *TUNERS)
+    console.print(
+        f"| program | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}", highlight=False
+    )
+    rows = []
+    for program in [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]:
+        row = known.get(program.name)
+        if row is None:
+            try:
+                row = compare_methods(program, policy)
+            except Exception as error:  # a program that fails is named; the others go on
+                console.print(f"| {program.name} | failed: {error} |", highlight=False)
+                continue
+            add_to_journal(path, asdict(row) | mark)
+        console.print(str(row), highlight=False)
+        rows.append(row)
+    console.print(summary(rows), highlight=False)
+
+
+def finished(path: Path, mark: dict[str, Any]) -> dict[str, MethodsRow]:
+    """Rows of an earlier run with the same policy and limits, by program."""
+    found = {}
+    for entry in read_journal(path):
+        if all(entry.get(name) == value for name, value in mark.items()):
+            del entry["policy"]
+            found[entry["program"]] = MethodsRow(**entry)
+    return found
+
+
+def summary(rows: Sequence[MethodsRow]) -> str:
+    """A last row: geometric means."""
+    if not rows:
+        return "nothing was measured"
+    cells = []
+    for name in rows[0].by_evaluations:
+        means = [
+            geometric_mean([getattr(row, field)[name] for row in rows])
+            for field in ("by_evaluations", "by_seconds")
+        ]
+        cells.append(f"{means[0]:.2f}x / {means[1]:.2f}x")
+    return f"| geometric mean of {len(rows)} | {' | '.join(cells)} |"
