@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Final
@@ -273,9 +274,8 @@ def bench_methods(console: Console, out: Path) -> None:
     path = out / "methods.jsonl"
     known = finished(path, mark)
     names = (*METHODS, *TUNERS)
-    console.print(
-        f"| program | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}", highlight=False
-    )
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    say(f"| program | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}")
     rows = []
     for program in [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]:
         row = known.get(program.name)
@@ -283,12 +283,12 @@ def bench_methods(console: Console, out: Path) -> None:
             try:
                 row = compare_methods(program, policy)
             except Exception as error:  # a program that fails is named; the others go on
-                console.print(f"| {program.name} | failed: {error} |", highlight=False)
+                say(f"| {program.name} | failed: {error} |")
                 continue
             add_to_journal(path, asdict(row) | mark)
-        console.print(str(row), highlight=False)
+        say(str(row))
         rows.append(row)
-    console.print(summary(rows), highlight=False)
+    say(summary(rows))
 
 
 def finished(path: Path, mark: dict[str, Any]) -> dict[str, MethodsRow]:

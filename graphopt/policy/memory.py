@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,8 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind
 from graphopt.policy import costs
 from graphopt.policy.costs import CostModel
+from graphopt.policy.dispatch import program_ns
+from graphopt.policy.native import inside_native
 from graphopt.policy.rates import FLOATS, element_ns, reduced_ns
 from graphopt.policy.recompute import Evaluations
 
@@ -25,6 +28,9 @@ INTEGER_OPERATIONS_PER_NS: Final = 50.0
 
 MIN_KEPT_SHARE: Final = 0.03
 """Part of the program's estimated time that writing one value must save."""
+
+NATIVE_KERNEL_NS: Final = 5.0
+"""One kernel more inside native code: a short loop, where others are dispatched in `costs.THUNK_NS`."""
 
 ACROSS_NS: Final = 1.0
 """Reading one element from memory in an order that is not that of memory."""
@@ -52,8 +58,8 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
     fuse = decisions.fuse.tolist()
     may_write = graph.masks.fuse[:, 0].tolist()
     unit_ns = _ns_per_element(graph, model, fuse)
-    program_ns = model.computations[-1].default_ns(model.cores)
-    least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns)
+    least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns(graph, model, decisions))
+    in_native = _vectors_in(inside_native(graph, model, decisions), graph)
     reads_alike: list[bool] = []
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
@@ -67,8 +73,9 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
                 # what a node reads comes before it, so it is still fused as it was at first
                 reads_alike = reads_alike or _reads_alike(graph, fuse)
                 across = 0.0 if reads_alike[node] else across
-            memory = RECOMPUTE_MARGIN * _memory_ns(nbytes[node], len(readers[node]), across)
-            if extra > memory + least / max(1.0, float(graph.executions[node])):
+            start = NATIVE_KERNEL_NS if in_native[node] else costs.THUNK_NS
+            memory = start + _memory_ns(nbytes[node], len(readers[node]), across)
+            if extra > RECOMPUTE_MARGIN * memory + least / max(1.0, float(graph.executions[node])):
                 fuse[node] = False
                 _set_parts(graph, decisions, node, unit_ns[node])
         counted.pass_on(node, fuse)
@@ -87,14 +94,24 @@ def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) 
     return frozenset(sorted(found)[:MAX_READERS])
 
 
+def _vectors_in(computations: Collection[int], graph: Graph) -> list[bool]:
+    """Per node: it is an array of floats in one of these computations.
+
+    Scalars of one native function stay in registers, and LLVM computes them once; chains of integer
+    operations (random bits, hashes) are cheap to repeat there.
+    """
+    inside = np.isin(graph.computation, list(computations)) & (graph.elements > 1)
+    return [bool(x) for x in inside & np.isin(graph.dtype, list(FLOATS))]
+
+
 def _memory_ns(nbytes: int, readers: int, across: float) -> float:
     """Nanoseconds of a value's trip through memory to `readers` kernels, `across` of its elements read in
-    another order.
+    another order, beside beginning the kernel that writes it.
 
     A kernel that reads a value at several places (the neighbours of a stencil) fetches it once.
     """
     rate = costs.BYTES_PER_NS if nbytes > 1 << 19 else costs.CACHED_BYTES_PER_NS
-    return costs.THUNK_NS + nbytes * (1 + readers) / rate + across * ACROSS_NS
+    return nbytes * (1 + readers) / rate + across * ACROSS_NS
 
 
 def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:

@@ -1,10 +1,15 @@
 """What recomputing a value costs: rates of single operations, and the order in which values are read."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax import lax
 from support import capture, nodes, normal
 
+from graphopt.hlo import rewrite
 from graphopt.hlo.ops import OPS, OpKind
+from graphopt.measure import compare_outputs
 from graphopt.policy.costs import CostModel, library_reductions
 from graphopt.policy.heuristic import heuristic_steps
 from graphopt.policy.rates import FUNCTION_NS, INTEGER_NS, element_ns, reduced_ns
@@ -76,3 +81,25 @@ def test_what_is_cheap_and_read_across_memory_is_not_written(monkeypatch):
     monkeypatch.setattr("graphopt.policy.memory.ACROSS_NS", 0.0)
     free = heuristic_steps(graph, ["keep in memory"])
     assert (hot & ~free.fuse).any()
+
+
+def pendulums(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Two values carried through a loop, the cosine of one read by both."""
+
+    def step(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        angle, spin = carry
+        pull = jnp.cos(angle)
+        return angle + 0.01 * pull * spin, spin - 0.02 * pull
+
+    return lax.fori_loop(0, 500, step, (x, 0.5 * x))
+
+
+@pytest.mark.parametrize(("size", "kept"), [(24, True), (1, False)])
+def test_native_code_keeps_short_arrays_but_no_scalars(size, kept):
+    found = capture(pendulums, normal(size))
+    cosines = nodes(found.graph, "cosine")
+    assert found.graph.default.fuse[cosines].all()
+    decisions = heuristic_steps(found.graph, ["native loops", "keep in memory"])
+    assert (not decisions.fuse[cosines].all()) is kept
+    result = rewrite(found.graph, decisions)
+    assert compare_outputs(found.result, found.compile(result.data)()).equal
