@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import THUNK_NS, CostModel
 from graphopt.policy.native import native_roots
 
@@ -16,6 +17,10 @@ MIN_PROGRAM_NS: Final = 2_000.0
 
 FEW_KERNELS: Final = 2
 """Programs of so few kernels, and shorter than that, take a small part of what calling them does."""
+
+MAX_LIBRARY_CALLS: Final = 8
+"""Programs of more calls of the library stay with a worker: several of them, and their parts, are computed at
+a time, and a caller who takes part sleeps and is woken again and again."""
 
 MAX_PROGRAM_NS: Final = 150_000.0
 """Estimated. Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer
@@ -32,8 +37,23 @@ def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
         decisions: all others; changed in place.
     """
     allowed = np.flatnonzero(graph.masks.restructure[:, CODE["caller-thread"]])
-    if len(allowed) and MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS:
+    if not len(allowed) or _library_calls(graph, decisions) > MAX_LIBRARY_CALLS:
+        return
+    if MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS:
         decisions.restructure[allowed[0]] = CODE["caller-thread"]
+
+
+def _library_calls(graph: Graph, decisions: Decisions) -> int:
+    """Kernels of the entry computation that the library computes, matrix products among them."""
+    native = unit_index(graph.units, UnitKind.NATIVE)
+    library = unit_index(graph.units, UnitKind.LIBRARY)
+    entry = graph.computations[-1]
+    return sum(
+        decisions.unit[node] == library
+        or (graph.ops[node].name == "dot" and decisions.unit[node] != native)
+        for node in range(entry.first, entry.end)
+        if not decisions.fuse[node]
+    )
 
 
 def is_negligible(graph: Graph, model: CostModel) -> bool:
