@@ -1,4 +1,4 @@
-"""Policies by name, the heuristic's decisions, and the cost model below them."""
+"""The heuristic's decisions, and the cost model below them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 from small_programs import STATE, rollout
 from support import PROGRAMS, Captured, capture, captured, node, nodes, normal
 
-from graphopt import policy as policies
-from graphopt.errors import PolicyError
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph, rewrite
 from graphopt.hlo.graph import UNKNOWN_TRIPS
 from graphopt.hlo.module import Role
@@ -20,7 +18,6 @@ from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
 from graphopt.policy import costs
-from graphopt.policy.base import xla_default
 from graphopt.policy.costs import CostModel, LoopCosts
 from graphopt.policy.heuristic import heuristic, heuristic_steps, one_core
 from graphopt.policy.native import native_below
@@ -38,57 +35,6 @@ def native_loops(graph: Graph, decisions: Decisions) -> set[int]:
     """The loops that are one native function each."""
     chosen = {loop: graph.units[decisions.unit[loop]].kind for loop in nodes(graph, "while")}
     return {loop for loop, kind in chosen.items() if kind is UnitKind.NATIVE}
-
-
-# Names.
-
-
-def test_names_and_aliases():
-    assert policies.names() == ["heuristic", "no-recompute", "shipped", "xla-default"]
-    for name in policies.names():
-        found = policies.resolve(name)
-        assert found.built_in
-        assert (found.key == found.name) == (name != "shipped")
-    assert policies.resolve("no-recompute").name == "heuristic"
-    assert policies.resolve("heuristic").decide is heuristic
-
-
-def test_functions_are_policies_of_their_own():
-    def mine(graph):
-        return None
-
-    first, second = policies.resolve(mine), policies.resolve(mine)
-    assert first.decide is mine
-    assert not first.built_in
-    assert "mine" in first.name
-    # Nothing says that the function decides alike tomorrow: it never shares cached programs.
-    assert first.key != second.key
-    assert {first.key, second.key}.isdisjoint(policies.names())
-
-
-def test_objects_that_can_be_called_are_policies():
-    class Stubborn:
-        def __call__(self, graph):
-            return graph.default
-
-    assert policies.resolve(Stubborn()).name.endswith("Stubborn")
-
-
-@pytest.mark.parametrize("name", ["", "Heuristic", "heuristic ", "nonsense"])
-def test_unknown_names_list_the_known_ones(name):
-    with pytest.raises(PolicyError, match="heuristic, no-recompute, shipped, xla-default"):
-        policies.resolve(name)
-
-
-@pytest.mark.parametrize("value", [3, None, {"heuristic": 1}])
-def test_other_things_are_no_policies(value):
-    with pytest.raises(PolicyError, match="a name or a function"):
-        policies.resolve(value)
-
-
-def test_xla_default_decides_as_xla():
-    graph = captured("knapsack").graph
-    assert xla_default(graph).same_as(graph.default)
 
 
 # The heuristic.

@@ -23,11 +23,15 @@ import numpy as np
 from rich.console import Console
 
 from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import load_programs
-from graphopt.evaluate.bench_search import EVALUATIONS, EVERY, SPLIT, measure_long
-from graphopt.hlo import DecisionBatch, Decisions, build_graph
+from graphopt.evaluate.searching import (
+    EVALUATIONS,
+    Best,
+    measure_long,
+    searched_programs,
+    tuner_bests,
+)
+from graphopt.hlo import DecisionBatch, build_graph
 from graphopt.learn.search import ENGINES, Budget
-from graphopt.learn.tune.search import ModuleSearch
 from graphopt.measure import compile_with
 from graphopt.measure.inputs import recorded_inputs
 from graphopt.measure.measured import MeasuredScorer
@@ -35,32 +39,14 @@ from graphopt.measure.plans import vector_key
 from graphopt.measure.scoring import Scores
 from graphopt.policy import NamedPolicy, resolve
 from graphopt.policy.base import DEFAULT
-from graphopt.policy.guarded import GuardedPolicy
-from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.learned import LearnedPolicy
-from graphopt.policy.suggestions import suggestions
-from graphopt.store.journal import add_to_journal, read_journal
+from graphopt.policy.suggestions import learned_part
+from graphopt.store.journal import add_to_journal, read_marked
 
 SECONDS: Final = 30.0
 """Of searching, at which the methods are compared besides."""
 
 RANDOM_SHARES: Final = (0.02, 0.1, 0.3)
 """Parts of XLA's decisions that random draws change, in turn."""
-
-
-@dataclass(frozen=True)
-class Best:
-    """A new best vector of a search.
-
-    Attributes:
-        evaluations: vectors scored until then, itself included.
-        seconds: elapsed until then.
-        decisions: the vector.
-    """
-
-    evaluations: int
-    seconds: float
-    decisions: Decisions
 
 
 class TracingScorer:
@@ -111,14 +97,14 @@ Method = Callable[[TracingScorer, NamedPolicy, int], None]
 """Spends so many evaluations on a scorer, or a few more; takes the shipped policy and a seed of 0."""
 
 
-def _once(policy: str) -> Method:
-    def decide(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
-        chosen = shipped if policy == DEFAULT else resolve(policy)
-        decided = chosen.decide(scorer.graph)
-        if decided is not None:
-            scorer.score(DecisionBatch.stack([decided]))
+def _zero_shot(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
+    decided = shipped.decide(scorer.graph)
+    if decided is not None:
+        scorer.score(DecisionBatch.stack([decided]))
 
-    return decide
+
+def _heuristic(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
+    _zero_shot(scorer, resolve("heuristic"), evaluations)
 
 
 def _engine(name: str) -> Method:
@@ -139,22 +125,15 @@ def _random(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> No
 def _finetuned(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
     from graphopt.learn.finetune import finetune  # it imports flax and optax
 
-    network = network_of(shipped)
-    if network is not None:
+    learned = learned_part(shipped)
+    if learned is not None:
         # Rollouts of 16: the last may go beyond, and what it finds there does not count.
-        finetune(network, scorer, budget_s=float("inf"), max_steps=-(-evaluations // 16))
-
-
-def network_of(policy: NamedPolicy) -> NumpyPolicy | None:
-    """The network of a policy that has one."""
-    decide: Any = policy.decide
-    learned = decide.learned if isinstance(decide, GuardedPolicy) else decide
-    return learned.network if isinstance(learned, LearnedPolicy) else None
+        finetune(learned.network, scorer, budget_s=float("inf"), max_steps=-(-evaluations // 16))
 
 
 METHODS: Final[dict[str, Method]] = {
-    "heuristic": _once("heuristic"),
-    "zero-shot": _once(DEFAULT),
+    "heuristic": _heuristic,
+    "zero-shot": _zero_shot,
     "fine-tuned": _finetuned,
     "random": _random,
     "greedy": _engine("greedy"),
@@ -213,10 +192,11 @@ def compare_methods(
     bests = {}
     for name in (*METHODS, *TUNERS):
         with closing(MeasuredScorer(graph, inputs)) as scorer:
+            tracing = TracingScorer(scorer)  # starts the child
             if name in TUNERS:
-                bests[name] = _tuned(scorer, policy if name == TUNERS[1] else None, evaluations)
+                used = policy if name == TUNERS[1] else None
+                bests[name] = tuner_bests(scorer, used, evaluations, 0)
             else:
-                tracing = TracingScorer(scorer)
                 METHODS[name](tracing, policy, evaluations)
                 bests[name] = tracing.bests
     with closing(MeasuredScorer(graph, inputs)) as scorer:
@@ -229,21 +209,6 @@ def compare_methods(
             evaluations,
             seconds,
         )
-
-
-def _tuned(scorer: MeasuredScorer, policy: NamedPolicy | None, evaluations: int) -> list[Best]:
-    scorer.runner.measure(scorer.graph.default, budget_s=scorer.budget_s)  # starts the child
-    start = time.perf_counter()
-    extra = suggestions(policy, scorer.graph, 0)
-    search = ModuleSearch(scorer.runner, None, 0, None, extra)
-    bests = [Best(0, 0.0, scorer.graph.default)]
-    for _ in search.steps():
-        if search.best.decisions is not bests[-1].decisions:
-            elapsed = time.perf_counter() - start
-            bests.append(Best(search.evaluations, elapsed, search.best.decisions))
-        if search.evaluations >= evaluations:
-            break
-    return bests
 
 
 class _Judge:
@@ -269,7 +234,6 @@ def bench_methods(console: Console, out: Path) -> None:
         out: directory of ``methods.jsonl``, which keeps finished programs; those in it are not run again.
     """
     policy = resolve(DEFAULT)
-    programs = list(load_programs(SPLIT).values())
     mark = {"policy": policy.key, "evaluations": EVALUATIONS, "seconds": SECONDS}
     path = out / "methods.jsonl"
     known = finished(path, mark)
@@ -277,7 +241,7 @@ def bench_methods(console: Console, out: Path) -> None:
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"| program | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}")
     rows = []
-    for program in [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]:
+    for program in searched_programs():
         row = known.get(program.name)
         if row is None:
             try:
@@ -294,10 +258,9 @@ def bench_methods(console: Console, out: Path) -> None:
 def finished(path: Path, mark: dict[str, Any]) -> dict[str, MethodsRow]:
     """Rows of an earlier run with the same policy and limits, by program."""
     found = {}
-    for entry in read_journal(path):
-        if all(entry.get(name) == value for name, value in mark.items()):
-            del entry["policy"]
-            found[entry["program"]] = MethodsRow(**entry)
+    for entry in read_marked(path, mark):
+        del entry["policy"]
+        found[entry["program"]] = MethodsRow(**entry)
     return found
 
 

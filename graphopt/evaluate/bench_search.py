@@ -20,27 +20,17 @@ from typing import Final
 from rich.console import Console
 
 from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import load_programs
-from graphopt.hlo import Decisions, build_graph
+from graphopt.evaluate.searching import EVALUATIONS, measure_long, searched_programs, tuner_bests
+from graphopt.hlo import build_graph
 from graphopt.learn.search import ENGINES, Budget
-from graphopt.learn.tune.search import ModuleSearch
 from graphopt.measure import compile_with
 from graphopt.measure.inputs import recorded_inputs
 from graphopt.measure.measured import MeasuredScorer
 from graphopt.policy import NamedPolicy, resolve
 from graphopt.policy.base import DEFAULT
-from graphopt.policy.suggestions import suggestions
-from graphopt.store.journal import add_to_journal, read_journal
-
-SPLIT: Final = "held-out"
-EVERY: Final = 4
-"""Every so many programs of the split are searched, those far apart first: each takes some minutes."""
+from graphopt.store.journal import add_to_journal, read_marked
 
 RIVALS: Final = ("annealing", "genetic")
-EVALUATIONS: Final = 40
-LONG_S: Final = 3.0
-"""Timing of what a search ended with."""
-
 AS_FAST: Final = 0.98
 """Speed-ups this near count as reached: differences below 2 % are noise here."""
 
@@ -110,33 +100,11 @@ def search_program(
             name: measure_long(scorer, ENGINES[name](scorer, Budget(evaluations), seed).decisions)
             for name in RIVALS
         }
-        steps = _with_policy(scorer, policy, evaluations, seed)
+        bests = tuner_bests(scorer, policy, evaluations, seed)
+        steps = tuple((best.evaluations, measure_long(scorer, best.decisions)) for best in bests)
     finally:
         scorer.close()
     return SearchRow(program.name, len(scorer.graph), rivals, steps, evaluations)
-
-
-def _with_policy(
-    scorer: MeasuredScorer, policy: NamedPolicy, evaluations: int, seed: int
-) -> tuple[tuple[int, float], ...]:
-    search = ModuleSearch(scorer.runner, None, seed, None, suggestions(policy, scorer.graph, seed))
-    bests: list[tuple[int, Decisions]] = [(0, search.best.decisions)]
-    for _ in search.steps():
-        if search.best.decisions is not bests[-1][1]:
-            bests.append((search.evaluations, search.best.decisions))
-        if search.evaluations >= evaluations:
-            break
-    return tuple((count, measure_long(scorer, decisions)) for count, decisions in bests)
-
-
-def measure_long(scorer: MeasuredScorer, decisions: Decisions) -> float:
-    """Speed-up over XLA's default in `LONG_S` of timing; at most 1 without confidence, 0 for a failure."""
-    if decisions.same_as(scorer.graph.default):
-        return 1.0
-    found = scorer.runner.measure(decisions, budget_s=LONG_S, method="search")
-    if not found.ok:
-        return 0.0
-    return found.ratio if found.low > 1.0 else min(1.0, found.ratio)
 
 
 def bench_search(console: Console, out: Path) -> None:
@@ -147,7 +115,6 @@ def bench_search(console: Console, out: Path) -> None:
         out: directory of ``search.jsonl``, which keeps finished programs; those in it are not searched again.
     """
     policy = resolve(DEFAULT)
-    programs = list(load_programs(SPLIT).values())
     console.print(
         f"| program | nodes | {' | '.join(RIVALS)} | with {policy.name} | reached at | fewer |\n"
         f"|{' --- |' * (5 + len(RIVALS))}",
@@ -155,7 +122,7 @@ def bench_search(console: Console, out: Path) -> None:
     )
     known = Finished(out / "search.jsonl", policy.key)
     rows = []
-    for program in [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]:
+    for program in searched_programs():
         row = known.rows.get(program.name) or _row(program, policy, console)
         if row is not None:
             console.print(str(row), highlight=False)
@@ -172,11 +139,10 @@ class Finished:
         self.path = path
         self.rows: dict[str, SearchRow] = {}
         self._mark = {"policy": policy_key, "evaluations": EVALUATIONS}
-        for entry in read_journal(path):
-            if all(entry.get(name) == value for name, value in self._mark.items()):
-                del entry["policy"]
-                steps = tuple((int(count), float(speedup)) for count, speedup in entry.pop("steps"))
-                self.rows[entry["program"]] = SearchRow(**entry, steps=steps)
+        for entry in read_marked(path, self._mark):
+            del entry["policy"]
+            steps = tuple((int(count), float(speedup)) for count, speedup in entry.pop("steps"))
+            self.rows[entry["program"]] = SearchRow(**entry, steps=steps)
 
     def add(self, row: SearchRow) -> None:
         """Keeps a row that is not known yet."""

@@ -33,17 +33,12 @@ def is_choice_of_loads(graph: Graph, decisions: Decisions, node: int) -> bool:
     """
     if graph.ops[node].name != "concatenate" or graph.elements[node] < MIN_CONCATENATED:
         return False
-    users = graph.user_lists[node]
-    wanted = all(
-        graph.ops[user].kind is OpKind.ELEMENTWISE or _selects(graph, user) for user in users
-    )
-    return bool(
-        wanted and graph.masks.fuse[node, 1] and _reads_memory(graph, decisions, node, MAX_CHOICES)
-    )
-
-
-def _selects(graph: Graph, node: int) -> bool:
-    return graph.ops[node].name in ("slice", "concatenate")
+    if not graph.masks.fuse[node, 1]:
+        return False
+    users = [graph.ops[user] for user in graph.user_lists[node]]
+    return all(
+        op.kind is OpKind.ELEMENTWISE or op.name in ("slice", "concatenate") for op in users
+    ) and _reads_memory(graph, decisions, node, MAX_CHOICES)
 
 
 def _reads_memory(graph: Graph, decisions: Decisions, node: int, choices: int) -> bool:

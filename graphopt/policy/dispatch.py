@@ -9,8 +9,8 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.costs import THUNK_NS, CostModel
-from graphopt.policy.native import native_roots
+from graphopt.policy.costs import CostModel
+from graphopt.policy.native import program_ns
 
 MIN_PROGRAM_NS: Final = 2_000.0
 """Shorter programs are over before the caller waits for them: single operations, mostly."""
@@ -19,8 +19,8 @@ FEW_KERNELS: Final = 2
 """Programs of so few kernels, and shorter than that, take a small part of what calling them does."""
 
 MAX_LIBRARY_CALLS: Final = 8
-"""Programs of more calls of the library stay with a worker: several of them, and their parts, are computed at
-a time, and a caller who takes part sleeps and is woken again and again."""
+"""Programs of more calls of the library stay with a worker: of seven such programs one was faster on the
+caller's thread, and five were slower."""
 
 MAX_PROGRAM_NS: Final = 150_000.0
 """Estimated. Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer
@@ -37,9 +37,10 @@ def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
         decisions: all others; changed in place.
     """
     allowed = np.flatnonzero(graph.masks.restructure[:, CODE["caller-thread"]])
-    if not len(allowed) or _library_calls(graph, decisions) > MAX_LIBRARY_CALLS:
+    if not len(allowed):
         return
-    if MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS:
+    short = MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS
+    if short and _library_calls(graph, decisions) <= MAX_LIBRARY_CALLS:
         decisions.restructure[allowed[0]] = CODE["caller-thread"]
 
 
@@ -60,18 +61,6 @@ def is_negligible(graph: Graph, model: CostModel) -> bool:
     """True for a program so short that no decision in it could be noticed."""
     few = graph.default_cluster_count <= FEW_KERNELS
     return few and model.computations[-1].default_ns(model.cores) < MIN_PROGRAM_NS
-
-
-def program_ns(graph: Graph, model: CostModel, decisions: Decisions) -> float:
-    """Nanoseconds of the whole program, native code at its own times and all else as XLA's default."""
-    total = model.computations[-1].default_ns(model.cores)
-    for node in native_roots(graph, model, decisions):
-        saved = THUNK_NS
-        if node in model.callees:
-            loop = model.control(node)
-            saved = loop.default_ns(model.cores) - loop.native_ns()
-        total -= saved * float(graph.executions[node])
-    return total
 
 
 def asynchronous(decisions: Decisions) -> Decisions:

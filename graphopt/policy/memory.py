@@ -11,8 +11,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind
 from graphopt.policy import costs
 from graphopt.policy.costs import CostModel
-from graphopt.policy.dispatch import program_ns
-from graphopt.policy.native import inside_native
+from graphopt.policy.native import inside_native, program_ns
 from graphopt.policy.rates import FLOATS, element_ns, reduced_ns
 from graphopt.policy.recompute import Evaluations
 
@@ -101,7 +100,8 @@ def _vectors_in(computations: Collection[int], graph: Graph) -> list[bool]:
     operations (random bits, hashes) are cheap to repeat there.
     """
     inside = np.isin(graph.computation, list(computations)) & (graph.elements > 1)
-    return [bool(x) for x in inside & np.isin(graph.dtype, list(FLOATS))]
+    found: list[bool] = (inside & np.isin(graph.dtype, list(FLOATS))).tolist()
+    return found
 
 
 def _memory_ns(nbytes: int, readers: int, across: float) -> float:

@@ -274,10 +274,9 @@ def inside_native(graph: Graph, model: CostModel, decisions: Decisions) -> set[i
     """Computations inside native loops."""
     unit = unit_index(graph.units, UnitKind.NATIVE)
     inside: set[int] = set()
-    for index in range(len(graph.computations) - 1, -1, -1):
-        for node in range(graph.computations[index].first, graph.computations[index].end):
-            if node in model.callees and (index in inside or decisions.unit[node] == unit):
-                inside.update(model.callees[node])
+    for node in sorted(model.callees, reverse=True):  # callers before callees
+        if int(graph.computation[node]) in inside or decisions.unit[node] == unit:
+            inside.update(model.callees[node])
     return inside
 
 
@@ -287,6 +286,18 @@ def native_roots(graph: Graph, model: CostModel, decisions: Decisions) -> list[i
     inside = inside_native(graph, model, decisions)
     nodes = np.flatnonzero(~decisions.fuse & (decisions.unit == unit)).tolist()
     return [node for node in nodes if int(graph.computation[node]) not in inside]
+
+
+def program_ns(graph: Graph, model: CostModel, decisions: Decisions) -> float:
+    """Nanoseconds of the whole program, native code at its own times and all else as XLA's default."""
+    total = model.computations[-1].default_ns(model.cores)
+    for node in native_roots(graph, model, decisions):
+        saved = costs.THUNK_NS
+        if node in model.callees:
+            loop = model.control(node)
+            saved = loop.default_ns(model.cores) - loop.native_ns()
+        total -= saved * float(graph.executions[node])
+    return total
 
 
 def native_code(graph: Graph, model: CostModel, decisions: Decisions) -> float:

@@ -17,6 +17,14 @@ MAX_NODES: Final = 20_000
 """Larger graphs are searched from fewer starting points anyway: every one costs a long compile."""
 
 
+def learned_part(policy: NamedPolicy) -> LearnedPolicy | None:
+    """The network of a policy with its decision rule, without a gate around it; None if it has none."""
+    decide = policy.decide
+    if isinstance(decide, GuardedPolicy):
+        return decide.learned
+    return decide if isinstance(decide, LearnedPolicy) else None
+
+
 def suggestions(
     policy: NamedPolicy | None, graph: Graph, seed: int = 0, samples: int = SAMPLES
 ) -> list[tuple[str, Decisions]]:
@@ -31,10 +39,8 @@ def suggestions(
         decided = policy.decide(graph)
         if decided is not None:
             found.append(("policy", decided))
-        network = policy.decide
-        if isinstance(network, GuardedPolicy):
-            network = network.learned
-        if isinstance(network, LearnedPolicy):
-            drawn = network.suggestions(graph, samples, seed)
+        learned = learned_part(policy)
+        if learned is not None:
+            drawn = learned.suggestions(graph, samples, seed)
             found += [(f"policy sample {index}", d) for index, d in enumerate(drawn)]
     return found

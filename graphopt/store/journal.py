@@ -21,6 +21,13 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
+def read_marked(path: Path, mark: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows of the file that have the values of `mark`: those of a run with the same settings."""
+    for row in read_journal(path):
+        if all(row.get(name) == value for name, value in mark.items()):
+            yield row
+
+
 def add_to_journal(path: Path, row: Mapping[str, Any]) -> None:
     """Adds a row on a line of its own, also behind a damaged one; makes the directory."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -83,23 +83,31 @@ def test_what_is_cheap_and_read_across_memory_is_not_written(monkeypatch):
     assert (hot & ~free.fuse).any()
 
 
-def pendulums(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two values carried through a loop, the cosine of one read by both."""
-
-    def step(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        angle, spin = carry
-        pull = jnp.cos(angle)
-        return angle + 0.01 * pull * spin, spin - 0.02 * pull
-
-    return lax.fori_loop(0, 500, step, (x, 0.5 * x))
+def scrambled(h: jax.Array) -> jax.Array:
+    return (h ^ (h >> np.uint32(7))) * np.uint32(747796405)
 
 
-@pytest.mark.parametrize(("size", "kept"), [(24, True), (1, False)])
-def test_native_code_keeps_short_arrays_but_no_scalars(size, kept):
-    found = capture(pendulums, normal(size))
-    cosines = nodes(found.graph, "cosine")
-    assert found.graph.default.fuse[cosines].all()
+@pytest.mark.parametrize(
+    ("start", "once", "times", "kept"),
+    [
+        (normal(24), jnp.cos, 1, True),
+        (normal(1), jnp.cos, 12, False),  # a scalar stays in a register
+        (np.arange(200, dtype=np.uint32), scrambled, 4, False),  # cheap to repeat
+    ],
+)
+def test_native_code_keeps_short_arrays_of_floats(start, once, times, kept):
+    def fn(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def step(_: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            first, second = carry
+            both = first
+            for _unused in range(times):
+                both = once(both)
+            return first + both * second, second - both
+
+        return lax.fori_loop(0, 5000, step, (x, x + 1))
+
+    found = capture(fn, start)
     decisions = heuristic_steps(found.graph, ["native loops", "keep in memory"])
-    assert (not decisions.fuse[cosines].all()) is kept
+    assert bool((found.graph.default.fuse & ~decisions.fuse).any()) is kept
     result = rewrite(found.graph, decisions)
     assert compare_outputs(found.result, found.compile(result.data)()).equal
