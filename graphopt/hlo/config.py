@@ -43,6 +43,18 @@ def trip_count(data: bytes) -> int | None:
     return int(known["n"]) if isinstance(known, dict) and "n" in known else None
 
 
+def counter(data: bytes) -> tuple[int, int, int] | None:
+    """The induction variable of a while loop: its place in the carried tuple, first value and step."""
+    config = _load(bytes(data))
+    known, step = config.get("known_induction_variable"), config.get("known_init_step")
+    if not isinstance(known, dict) or not isinstance(step, dict):
+        return None
+    try:
+        return int(known["tuple_index"]), int(step["init"]), int(step["step"])
+    except (KeyError, ValueError):
+        return None
+
+
 def partition_config(parts: tuple[int, ...]) -> bytes:
     """Config of a loop fusion split into `parts`; empty bytes for an unsplit one."""
     if prod(parts) <= 1:

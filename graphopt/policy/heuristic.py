@@ -1,18 +1,20 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Ten steps, each a function that edits a copy of XLA's decisions:
+Eleven steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
-2. elsewhere, runs of small kernels become native regions;
-3. reductions to scalars that XLA computes in scalar code or from copies become trees;
-4. values that XLA recomputes at more cost than a trip through memory are written to memory;
-5. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
-6. outputs of one shape that read the same large arrays are computed in one pass;
-7. loops that XLA splits over cores, but that are too short for it, run on one;
-8. short reductions leave the kernel library, whose call takes longer than they do;
-9. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one;
-10. short programs run on the thread that calls them, not on a worker.
+2. what a loop's iterations compute from its counter and from constants, such as random numbers, is
+   computed for all of them ahead of it, where that is much;
+3. elsewhere, runs of small kernels become native regions;
+4. reductions to scalars that XLA computes in scalar code or from copies become trees;
+5. values that XLA recomputes at more cost than a trip through memory are written to memory;
+6. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
+7. outputs of one shape that read the same large arrays are computed in one pass;
+8. loops that XLA splits over cores, but that are too short for it, run on one;
+9. short reductions leave the kernel library, whose call takes longer than they do;
+10. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one;
+11. short programs run on the thread that calls them, not on a worker.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -29,6 +31,7 @@ from graphopt.hlo.ops import OpKind
 from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
+from graphopt.policy.ahead import compute_ahead
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
 from graphopt.policy.dispatch import caller_thread, is_negligible
 from graphopt.policy.kernels import loop_kernels
@@ -62,6 +65,7 @@ loops that read and write more bytes gain from the caches of two cores whatever 
 
 STEPS: Final = (
     "native loops",
+    "ahead of loops",
     "small runs",
     "reductions",
     "keep in memory",
@@ -100,6 +104,8 @@ def heuristic_steps(
     native: set[int] = set()
     if "native loops" in steps:
         native = native_loops(graph, model, decisions)
+    if "ahead of loops" in steps:
+        compute_ahead(graph, decisions)
     if "small runs" in steps:
         small_runs(graph, model, decisions, native)
     if "reductions" in steps:

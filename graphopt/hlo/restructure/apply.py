@@ -21,9 +21,9 @@ from graphopt.hlo.emit_base import ModuleWriter
 from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.module import LOCAL_ID, index
-from graphopt.hlo.ops import OpKind
 from graphopt.hlo.regions import make_plan
 from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.grouping import group
 from graphopt.hlo.restructure.ordering import order_readers
 from graphopt.hlo.restructure.result import Restructured
 from graphopt.hlo.restructure.sites import Candidate, Site
@@ -79,8 +79,8 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     editor = ModuleEditor(writer.module)
     proto = _edited(graph, codes, clustering, writer, editor)
     bare = build_over(order_readers(proto), graph.units)
-    origin, fresh = _origins(bare, writer.origin, editor.fresh)
-    writer = _emit(bare, _grouping(bare, fresh))[1]
+    origin, fresh = _origins(bare, {**writer.origin, **editor.kept}, editor.fresh)
+    writer = _emit(bare, group(bare, fresh, editor.wide))[1]
     module = index(writer.module)
     check_signature(module, graph.source.module)
     last = build_over(module, graph.units)
@@ -93,7 +93,7 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
         graph=last,
         origin=came_from,
         fresh=is_fresh,
-        together=is_fresh & joins[codes[np.maximum(came_from, 0)]],
+        together=is_fresh & (came_from >= 0) & joins[codes[np.maximum(came_from, 0)]],
         before=graph,
     )
 
@@ -146,13 +146,13 @@ def _edited(
     out.ClearField("computations")
     for computation in writer.module.computations:
         nodes = chosen.get(computation.id)
-        if nodes is None:
-            out.computations.add().CopyFrom(computation)
-            continue
-        edited = _Edit(graph, codes, clustering, editor, computation).run(nodes)
-        out.computations.extend(editor.written)
+        if nodes is not None:
+            computation = _Edit(graph, codes, clustering, editor, computation).run(nodes)
+        for finished in (*editor.written, computation):
+            added = out.computations.add()
+            added.CopyFrom(finished)
+            editor.computations[finished.id] = added  # later replacements see the earlier ones
         editor.written.clear()
-        out.computations.add().CopyFrom(edited)
     _drop_unused(out)
     return out
 
@@ -205,9 +205,11 @@ class _Edit:
         return out
 
     def _replacement(self, placed: Any, node: int) -> list[Any]:
-        block = Block(self.editor, self.computation.id, node, self.next_id)
+        row = RESTRUCTURES[int(self.codes[node])]
+        origin = _caller(self.graph, node) if row.around else node
+        block = Block(self.editor, self.computation.id, origin, self.next_id)
         site = self._site(block, placed, node)
-        result = RESTRUCTURES[int(self.codes[node])].expand(site)
+        result = row.expand(site)
         self.next_id = block.next_id
         protos = block.protos
         last = next((p for p in protos if p.id == result.id), None)
@@ -238,6 +240,7 @@ class _Edit:
         outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
         site = Site(block, placed, outer, self.editor.computations)
         site.instructions = self.by_id
+        site.node = node
         return site
 
     def _inside(self, block: Block, placed: Any) -> Site:
@@ -265,6 +268,12 @@ class _Edit:
         body = self.editor.computations[placed.called_computation_ids[0]]
         others = [i for i in body.instructions if i.opcode not in ("parameter", "constant")]
         return self._inside(block, placed) if len(others) == 1 else None
+
+
+def _caller(graph: Graph, node: int) -> int:
+    """The node that calls the computation around a node; -1 in the entry computation."""
+    caller = graph.computations[graph.computation[node]].caller
+    return -1 if caller is None else caller
 
 
 def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
@@ -320,53 +329,3 @@ def _origins(
                 origin[node], is_fresh[node] = known[instance], False
                 break
     return origin, is_fresh
-
-
-MAX_REPEATED_COST = 8.0
-"""A new value that costs so many operations per element from scalars is computed by every reader."""
-
-PARALLEL_ELEMENTS = 1 << 15
-"""A new loop over so many elements is split over all cores."""
-
-
-def _loop_threads(graph: Graph, index: int) -> int:
-    unit = graph.units[index]
-    return unit.threads if unit.kind is UnitKind.LOOP else 0
-
-
-_NEVER_GROUPED = frozenset({"dynamic-update-slice", "copy", "reduce-window", "gather", "dot"})
-
-
-def _grouping(graph: Graph, fresh: NDArray[np.bool_]) -> Decisions:
-    """XLA's decisions, with new operations fused into their only reader, and cheap ones into all."""
-    decisions = graph.default.copy()
-    allowed = graph.masks.fuse[:, 1]
-    widest = max(range(len(graph.units)), key=lambda i: _loop_threads(graph, i))
-    large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & graph.masks.unit[:, widest]
-    decisions.unit[large] = widest
-    cost = _cost_from_scalars(graph)
-    for node in np.flatnonzero(fresh & allowed).tolist():
-        op = graph.ops[node]
-        if op.name in _NEVER_GROUPED or (op.name == "reduce" and graph.elements[node] > 1):
-            continue
-        readers = graph.user_lists[node]
-        if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
-            decisions.fuse[node] = True
-    return decisions
-
-
-def _cost_from_scalars(graph: Graph) -> list[float]:
-    """Operations per element of nodes that depend on nothing but scalars and views; else infinite."""
-    out: list[float] = []
-    for node, op in enumerate(graph.ops):
-        if op.kind is OpKind.STRUCTURE or (graph.elements[node] == 1 and op.kind is OpKind.RUNTIME):
-            out.append(0.0 if graph.elements[node] <= 1 else np.inf)
-            continue
-        if op.kind not in (OpKind.ELEMENTWISE, OpKind.INDEXED) or op.name == "copy":
-            out.append(0.0 if graph.elements[node] == 1 else np.inf)
-            continue
-        total = op.cost
-        for operand in graph.operand_lists[node]:
-            total += out[operand] if graph.elements[operand] > 1 else min(out[operand], 4.0)
-        out.append(total)
-    return out

@@ -82,6 +82,8 @@ class ModuleEditor:
         module: the ``HloModuleProto`` before the edit; only read.
         computations: computation id -> ``HloComputationProto`` of that module.
         fresh: (computation id, local id) -> origin, for every instruction that blocks wrote.
+        kept: (computation id, local id) -> node that a new instruction still is.
+        wide: (computation id, local id) of instructions that repeat an operation for all iterations.
     """
 
     def __init__(self, module: Any) -> None:
@@ -89,6 +91,8 @@ class ModuleEditor:
         self.module = module
         self.computations = {c.id: c for c in module.computations}
         self.fresh: dict[tuple[int, int], int] = {}
+        self.kept: dict[tuple[int, int], int] = {}
+        self.wide: set[tuple[int, int]] = set()
         self.written: list[Any] = []
         """Finished new computations that the next edited one must follow."""
         self._next_computation: int = max(self.computations) + 1
@@ -151,6 +155,23 @@ class Block:
         self.protos.append(proto)
         self.editor.fresh[self.computation, proto.id] = self.origin
         return Value(proto.id, proto.shape)
+
+    def keep(self, value: Value, node: int) -> None:
+        """A new instruction is an old node, whose decisions it keeps."""
+        del self.editor.fresh[self.computation, value.id]
+        self.editor.kept[self.computation, value.id] = node
+
+    def drop_unread(self, results: Iterable[Value]) -> None:
+        """Removes instructions that none of the results needs."""
+        needed = {value.id for value in results}
+        kept = []
+        for proto in reversed(self.protos):
+            if proto.id in needed:
+                needed.update(proto.operand_ids)
+                kept.append(proto)
+            else:
+                del self.editor.fresh[self.computation, proto.id]
+        self.protos[:] = kept[::-1]
 
     # Elementwise operations and constants.
 
@@ -367,59 +388,3 @@ _COMPARISON: Final[dict[int, str]] = {
     **{DType[n]: "FLOAT" for n in ("F16", "BF16", "F32", "F64", "C64", "C128")},
     **{DType[n]: "UNSIGNED" for n in ("PRED", "U8", "U16", "U32", "U64")},
 }
-
-
-def is_elementwise_function(computation: Any) -> bool:
-    """True if an applied computation is scalar arithmetic that `inline` can repeat on arrays."""
-    from graphopt.hlo.ops import OP_BY_NAME, OpKind
-
-    for instruction in computation.instructions:
-        opcode = instruction.opcode
-        op = OP_BY_NAME.get(opcode)
-        if opcode in ("parameter", "constant"):
-            if instruction.shape.element_type == DType.TUPLE or instruction.shape.dimensions:
-                return False
-        elif opcode == "tuple":
-            if instruction.id != computation.root_id:
-                return False
-        elif opcode == "bitcast":  # of a scalar: other type, same bits
-            if instruction.shape.dimensions:
-                return False
-        elif op is None or op.kind is not OpKind.ELEMENTWISE or instruction.shape.dimensions:
-            return False
-    return True
-
-
-def inline(block: Block, computation: Any, arguments: Sequence[Value]) -> list[Value]:
-    """Applies a scalar computation to arrays of one shape, element by element.
-
-    Args:
-        block: where to write.
-        computation: ``HloComputationProto`` for which `is_elementwise_function` holds.
-        arguments: row-major arrays of one shape, one per parameter.
-
-    Returns:
-        One array per result.
-    """
-    dims = arguments[0].dims
-    values: dict[int, Value] = {}
-    for instruction in computation.instructions:
-        local = instruction.id & 0xFFFFFFFF
-        operands = [values[o & 0xFFFFFFFF] for o in instruction.operand_ids]
-        if instruction.opcode == "parameter":
-            values[local] = arguments[instruction.parameter_number]
-        elif instruction.opcode == "constant":
-            scalar = block.clone(instruction, ())
-            values[local] = block.broadcast(scalar, dims) if dims else scalar
-        elif instruction.opcode == "tuple":
-            return operands
-        elif instruction.opcode == "copy":
-            values[local] = operands[0]
-        elif instruction.opcode == "bitcast":
-            same = operands[0].dtype == instruction.shape.element_type
-            shape = array_shape(instruction.shape.element_type, dims)
-            values[local] = operands[0] if same else block.add("bitcast-convert", shape, operands)
-        else:
-            shape = array_shape(instruction.shape.element_type, dims)
-            values[local] = block.clone(instruction, operands, shape)
-    return [values[computation.root_id & 0xFFFFFFFF]]

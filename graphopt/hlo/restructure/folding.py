@@ -29,7 +29,10 @@ _TYPES: Final[dict[int, tuple[type[np.generic], str]]] = {
 }
 """Element type -> numpy type and field of the literal."""
 
-_BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
+INTEGERS: Final = {dtype: made for dtype, (made, _) in _TYPES.items()}
+"""Element type -> numpy type, of what is followed."""
+
+BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
@@ -40,7 +43,7 @@ _BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "maximum": np.maximum,
 }
 
-_COMPARISONS: Final[dict[str, Callable[[Array, Array], Array]]] = {
+COMPARISONS: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -97,9 +100,9 @@ def _result(instruction: Any, operands: Sequence[Array], dtype: type[np.generic]
     if opcode == "convert" and dtype is not np.bool_:
         return operands[0].astype(dtype)
     if opcode == "compare":
-        return _COMPARISONS[instruction.comparison_direction](operands[0], operands[1])
-    if opcode in _BINARY and dtype is not np.bool_:
-        return _BINARY[opcode](operands[0], operands[1])
+        return COMPARISONS[instruction.comparison_direction](operands[0], operands[1])
+    if opcode in BINARY and dtype is not np.bool_:
+        return BINARY[opcode](operands[0], operands[1])
     return None
 
 

@@ -13,13 +13,8 @@ from math import prod
 from typing import Any, Final
 
 from graphopt.hlo.ops import OP_BY_NAME
-from graphopt.hlo.restructure.blocks import (
-    Block,
-    Value,
-    inline,
-    is_elementwise_function,
-    is_row_major,
-)
+from graphopt.hlo.restructure.blocks import Block, Value, is_row_major
+from graphopt.hlo.restructure.inlining import inline, is_elementwise_function
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType
 

@@ -25,6 +25,7 @@ class Site:
         computations: computation id -> ``HloComputationProto``, to look up applied functions.
         producers: finds what `producer` returns.
         instructions: local id -> instruction of the computation around a plain operation.
+        node: of the graph, for a plain operation; else -1.
     """
 
     block: Block
@@ -33,6 +34,7 @@ class Site:
     computations: dict[int, Any]
     producers: Callable[[Value], Site | None] = lambda _: None
     instructions: dict[int, Any] = field(default_factory=dict)
+    node: int = -1
 
     def producer(self, value: Value) -> Site | None:
         """The operation that made an operand, if it stands alone with its operands in memory."""

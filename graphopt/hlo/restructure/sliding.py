@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Final
 
-from graphopt.hlo.restructure.blocks import Block, Value, inline
+from graphopt.hlo.restructure.blocks import Block, Value
+from graphopt.hlo.restructure.inlining import inline
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.windows import is_associative, padded
 from graphopt.hlo.schema import DType

@@ -10,14 +10,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from graphopt.hlo.restructure.blocks import (
-    Block,
-    Value,
-    array_shape,
-    inline,
-    is_elementwise_function,
-    is_row_major,
-)
+from graphopt.hlo.restructure.blocks import Block, Value, array_shape, is_row_major
+from graphopt.hlo.restructure.inlining import inline, is_elementwise_function
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DTYPE_BYTES, DType
 

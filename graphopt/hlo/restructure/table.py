@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from graphopt.hlo.restructure import (
     dispatch,
     generator,
+    hoist,
     linalg,
     product_blocks,
     products,
@@ -44,6 +45,8 @@ class Restructure:
         joins: new values of one shape are best computed together, as outputs of one cluster.
         replaces: an operation is replaced; otherwise the kernel rooted there, or the program, is written
             in another way.
+        around: what is written runs beside the operation, not in its place: it belongs to the loop
+            around it, if there is one.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Restructure:
     exact: bool = True
     joins: bool = False
     replaces: bool = True
+    around: bool = False
 
 
 def _keep(site: Site) -> Value:
@@ -119,6 +123,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "the same program, run by the thread that calls it instead of a worker",
         dispatch.forbids, _keep, replaces=False,
     ),
+    Restructure(
+        "hoist", frozenset({"while"}),
+        "the same loop, reading what all iterations compute from the counter and constants from arrays",
+        hoist.forbids, hoist.expand, hoist.behind, exact=False, around=True,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -147,6 +156,7 @@ RULES: Final[dict[str, str]] = {
     "layout": "an array is not row-major",
     **dispatch.RULES,
     **generator.RULES,
+    **hoist.RULES,
     **linalg.RULES,
     **product_blocks.RULES,
     **products.RULES,

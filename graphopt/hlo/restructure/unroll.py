@@ -31,26 +31,33 @@ RULES: Final = {
 
 def forbids(candidate: Candidate) -> str | None:
     """Why a loop cannot be written out."""
-    trips = config.trip_count(candidate.instruction.backend_config)
+    body = candidate.graph.source.called[candidate.node][0]
+    return forbids_loop(candidate.instruction, candidate.computations[body], candidate.computations)
+
+
+def forbids_loop(
+    loop: Any, body: ComputationIndex, computations: dict[int, ComputationIndex]
+) -> str | None:
+    """Why a loop with a certain body cannot be written out; `loop` is its ``HloInstructionProto``."""
+    trips = config.trip_count(loop.backend_config)
     if trips is None or not 1 <= trips <= MAX_TRIPS:
         return "unroll-trips"
-    body = candidate.computations[candidate.graph.source.called[candidate.node][0]]
     size = 0
     for instruction in body.instructions:
-        inside = _inside(candidate, instruction)
+        inside = _inside(computations, instruction)
         if inside is None:
             return "unroll-body"
         size += inside
     return None if size * trips <= MAX_OPERATIONS else "unroll-size"
 
 
-def _inside(candidate: Candidate, instruction: Any) -> int | None:
+def _inside(computations: dict[int, ComputationIndex], instruction: Any) -> int | None:
     """Operations of an instruction, those of a fusion counted; None if it may not be repeated."""
     opcode = instruction.opcode
     if opcode == "fusion":
         if instruction.proto.fusion_kind != "kLoop":
             return None
-        body: ComputationIndex = candidate.computations[instruction.called[0]]
+        body = computations[instruction.called[0]]
         return len(body.instructions) if all(map(_computes, body.instructions)) else None
     return 1 if _computes(instruction) else None
 

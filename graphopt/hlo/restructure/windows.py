@@ -18,13 +18,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from graphopt.hlo.restructure.blocks import (
-    Block,
-    Value,
-    array_shape,
-    inline,
-    is_elementwise_function,
-)
+from graphopt.hlo.restructure.blocks import Block, Value, array_shape
+from graphopt.hlo.restructure.inlining import inline, is_elementwise_function
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType
 

@@ -1,0 +1,104 @@
+"""Which clusters new operations form: what `graphopt.hlo.restructure.apply` makes of bare instructions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo.decisions import Decisions
+from graphopt.hlo.graph import Graph
+from graphopt.hlo.ops import OpKind
+from graphopt.machine import UnitKind
+
+MAX_REPEATED_COST: Final = 8.0
+"""A new value that costs so many operations per element from scalars is computed by every reader."""
+
+PARALLEL_ELEMENTS: Final = 1 << 15
+"""A new loop over so many elements is split over all cores."""
+
+
+MAX_RESULTS: Final = 2
+"""Results that a chain of operations on all iterations may be computed for, in one kernel."""
+
+_NEVER_GROUPED: Final = frozenset(
+    {"dynamic-update-slice", "copy", "reduce-window", "gather", "dot"}
+)
+
+
+def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) -> Decisions:
+    """XLA's decisions, with new operations fused into their only reader, and cheap ones into all.
+
+    Args:
+        graph: after the replacements, all new operations bare.
+        fresh: bool [N]; the new operations.
+        wide: (computation id, local id) of instructions that repeat an operation for all iterations of
+            a loop (`ModuleEditor.wide`); they form kernels of their own.
+    """
+    decisions = graph.default.copy()
+    allowed = graph.masks.fuse[:, 1]
+    widest = max(range(len(graph.units)), key=lambda i: _loop_threads(graph, i))
+    large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & graph.masks.unit[:, widest]
+    decisions.unit[large] = widest
+    cost = _cost_from_scalars(graph)
+    for node in np.flatnonzero(fresh & allowed).tolist():
+        op = graph.ops[node]
+        if op.name in _NEVER_GROUPED or (op.name == "reduce" and graph.elements[node] > 1):
+            continue
+        readers = graph.user_lists[node]
+        if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
+            decisions.fuse[node] = True
+    _group_wide(graph, wide, decisions)
+    return decisions
+
+
+def _group_wide(graph: Graph, wide: set[tuple[int, int]], decisions: Decisions) -> None:
+    """Chains of operations on all iterations become kernels of one or two outputs, in place.
+
+    XLA emits each value of a kernel once, however many of its values read it, if they read it at their
+    own place; so a chain of elementwise operations is best one kernel. Two results, as the two words
+    of the generator, share one; a value that leads to more is written to memory.
+    """
+    instances = graph.source.instances
+    nodes = [n for n in range(len(graph)) if any(i in wide for i in instances[n])] if wide else []
+    results: dict[int, frozenset[int]] = {}
+    for node in reversed(nodes):
+        op = graph.ops[node]
+        readers = graph.user_lists[node]
+        if op.name == "broadcast":
+            decisions.fuse[node] = graph.masks.fuse[node, 1]
+        if op.name == "bitcast":
+            # An element's place among other dimensions takes divisions, which do not vectorise.
+            divides = any(graph.ops[u].kind is OpKind.ELEMENTWISE for u in readers)
+            decisions.fuse[node] = not divides and graph.masks.fuse[node, 1]
+        if op.kind is not OpKind.ELEMENTWISE:
+            continue
+        alike = all(u in results and graph.elements[u] == graph.elements[node] for u in readers)
+        found = frozenset().union(*(results[user] for user in readers)) if alike else frozenset()
+        inside = 1 <= len(found) <= MAX_RESULTS and bool(graph.masks.fuse[node, 1])
+        results[node] = found if inside else frozenset([node])
+        decisions.fuse[node] = inside
+        decisions.join[node] = not inside and graph.masks.join[node, 1]
+
+
+def _cost_from_scalars(graph: Graph) -> list[float]:
+    """Operations per element of nodes that depend on nothing but scalars and views; else infinite."""
+    out: list[float] = []
+    for node, op in enumerate(graph.ops):
+        if op.kind is OpKind.STRUCTURE or (graph.elements[node] == 1 and op.kind is OpKind.RUNTIME):
+            out.append(0.0 if graph.elements[node] <= 1 else np.inf)
+            continue
+        if op.kind not in (OpKind.ELEMENTWISE, OpKind.INDEXED) or op.name == "copy":
+            out.append(0.0 if graph.elements[node] == 1 else np.inf)
+            continue
+        total = op.cost
+        for operand in graph.operand_lists[node]:
+            total += out[operand] if graph.elements[operand] > 1 else min(out[operand], 4.0)
+        out.append(total)
+    return out
+
+
+def _loop_threads(graph: Graph, index: int) -> int:
+    unit = graph.units[index]
+    return unit.threads if unit.kind is UnitKind.LOOP else 0
