@@ -158,6 +158,9 @@ class TrainConfig:
     """Steps between saved states."""
     store: str = ""
     """File of the kernel bank; empty: the user's store."""
+    other_machines: bool = False
+    """The recorded stage also learns from what the store knows of other machines with the same jaxlib: of
+    decisions measured on several the mean gain over the start counts."""
     pessimism: float = 0.0
     """Standard deviations added to predicted kernel times (bank only), so that doubt is not rewarded."""
     confirm: bool = True

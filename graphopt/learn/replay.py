@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo import Decisions
+from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.decisions import FIELDS
 from graphopt.learn.batch import Batch, imitation_weights
 from graphopt.learn.config import TrainConfig
 from graphopt.learn.elites import RECORDED, START, Elite, default_elite, start_elite
@@ -20,7 +21,7 @@ from graphopt.learn.problems import Problem
 from graphopt.policy.batching import pad, pad_rows
 from graphopt.policy.candidates import candidates
 from graphopt.store.encoding import decode_known
-from graphopt.store.winners import outcomes
+from graphopt.store.winners import outcomes, outcomes_elsewhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,30 +49,78 @@ class Records:
         return Elite(self.vectors[best], float(known[best]), "stored", RECORDED)
 
 
-def load_records(problem: Problem) -> Records | None:
-    """What the store knows about a problem's vectors; None if nothing, or not what the start is worth."""
+Outcomes = list[tuple[Decisions, float]]
+"""Vectors and their log(default time / time), NaN where they failed, as one machine measured them."""
+
+
+def load_records(problem: Problem, other_machines: bool = False) -> Records | None:
+    """What the store knows about a problem's vectors; None if nothing, or not what the start is worth.
+
+    Args:
+        problem: the problem.
+        other_machines: what other machines measured counts as well.
+    """
     if problem.bench is None or not problem.bench.store.exists():
         return None
-    usual: list[tuple[Decisions, float]] = []
-    other: list[tuple[Decisions, float]] = []
+    store, graph = problem.bench.store, problem.graph
+    stored = [outcomes(store, graph.fingerprint)]
+    if other_machines:
+        stored += outcomes_elsewhere(store, graph.fingerprint)
     start = problem.features.start
-    made = [decisions for _, decisions in candidates(problem.graph, start)]
-    base = 0.0
-    if not start.same_as(problem.graph.default):
-        base = math.nan
-        usual.append((problem.graph.default, 0.0))
-    stored = outcomes(problem.bench.store, problem.graph.fingerprint)
-    for vector, ratio in decode_known(problem.graph, stored):
+    made = [decisions for _, decisions in candidates(graph, start)]
+    usual: Outcomes = []
+    if not start.same_as(graph.default):
+        usual.append((graph.default, 0.0))
+    other: Outcomes = []
+    rows, base = pooled([_decoded(graph, known) for known in stored], graph.default, start)
+    for vector, gain in rows:
         place = usual if any(vector.same_as(m) for m in made) else other
-        gain = math.log(ratio) if ratio else math.nan
         place.append((vector, gain))
-        if vector.same_as(start):
-            base = gain
     rows = [*usual, *other]
     if not rows or math.isnan(base):
         return None
     gains = np.array([gain for _, gain in rows])
     return Records(tuple(vector for vector, _ in rows), gains, len(usual), base)
+
+
+def _decoded(graph: Graph, stored: list[tuple[str, float | None]]) -> Outcomes:
+    known = decode_known(graph, stored)
+    return [(vector, math.log(ratio) if ratio else math.nan) for vector, ratio in known]
+
+
+def pooled(
+    machines: Sequence[Outcomes], default: Decisions, start: Decisions
+) -> tuple[Outcomes, float]:
+    """Vectors of all machines that know what the start is worth, each once, and what the start is worth.
+
+    Machines differ less in what decisions gain over the start than in what the start gains over XLA's
+    default. So a vector's gain is the start's on the first machine that knows it, plus the mean of
+    what the vector gained over the start wherever it worked; NaN where it worked nowhere.
+
+    Args:
+        machines: what each measured.
+        default: XLA's own decisions, which gain nothing everywhere.
+        start: the decisions that a policy starts from.
+
+    Returns:
+        Vectors with their log(default time / time), and the start's; NaN if no machine knows that.
+    """
+    first = math.nan
+    vectors: dict[bytes, Decisions] = {}
+    over_start: dict[bytes, list[float]] = {}
+    for known in machines:
+        base = next((gain for vector, gain in known if vector.same_as(start)), math.nan)
+        if start.same_as(default):
+            base = 0.0
+        if math.isnan(base):
+            continue
+        first = base if math.isnan(first) else first
+        for vector, gain in known:
+            key = b"".join(getattr(vector, name).tobytes() for name in FIELDS)
+            vectors[key] = vector
+            over_start.setdefault(key, []).extend([] if math.isnan(gain) else [gain - base])
+    means = {key: float(np.mean(gains)) if gains else math.nan for key, gains in over_start.items()}
+    return [(vector, first + means[key]) for key, vector in vectors.items()], first
 
 
 def replay_batch(

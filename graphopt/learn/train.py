@@ -68,7 +68,7 @@ class Run:
     def records(self, problem: Problem) -> Records | None:
         """Measured vectors of a training graph, read once; None where there are too few."""
         if problem.name not in self._records:
-            self._records[problem.name] = load_records(problem)
+            self._records[problem.name] = load_records(problem, self.config.other_machines)
         return self._records[problem.name]
 
     def __post_init__(self) -> None:

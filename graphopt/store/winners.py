@@ -199,7 +199,10 @@ def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
 
 def outcomes(store: Store, fingerprint: str) -> list[tuple[str, float | None]]:
     """(decisions, ratio or None where it failed) of every candidate ever tried, quarantined ones too."""
-    environment = store.environment_id()
+    return _outcomes(store, fingerprint, store.environment_id())
+
+
+def _outcomes(store: Store, fingerprint: str, environment: int) -> list[tuple[str, float | None]]:
     rows = store.rows(
         "SELECT e.decisions, CASE WHEN q.digest IS NULL AND status='ok' THEN ratio END "
         "FROM evaluations AS e LEFT JOIN quarantine AS q ON q.digest=e.digest "
@@ -208,6 +211,18 @@ def outcomes(store: Store, fingerprint: str) -> list[tuple[str, float | None]]:
         (fingerprint, environment),
     )
     return [(str(text), None if ratio is None else float(ratio)) for text, ratio in rows]
+
+
+def outcomes_elsewhere(store: Store, fingerprint: str) -> list[list[tuple[str, float | None]]]:
+    """`outcomes` of every other machine with the same jaxlib and options, where there are any."""
+    here = store.environment_id()
+    others = store.rows(
+        "SELECT o.id FROM environments AS o, environments AS e WHERE e.id=? AND o.id!=e.id "
+        "AND o.jaxlib=e.jaxlib AND o.options=e.options ORDER BY o.machine",
+        (here,),
+    )
+    found = [_outcomes(store, fingerprint, int(row[0])) for row in others]
+    return [known for known in found if known]
 
 
 def put_options(
