@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind
@@ -24,6 +24,12 @@ FUSED_OPERATIONS_PER_NS: Final = 18.0
 INTEGER_OPERATIONS_PER_NS: Final = 50.0
 """Vectorised operations among others in one loop: values stay in registers. Chains of integer operations
 (random bits, hashes) read no neighbours besides."""
+
+REGISTERS: Final = 2
+"""Values of so few elements stay in registers of a native function; LLVM computes them once."""
+
+HIDDEN_OPERATIONS: Final = 2.0
+"""So many operations per element hide behind the loads of the loop that repeats them."""
 
 MIN_KEPT_SHARE: Final = 0.03
 """Part of the program's estimated time that writing one value must save."""
@@ -58,14 +64,18 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
     may_write = graph.masks.fuse[:, 0].tolist()
     unit_ns = _ns_per_element(graph, model, fuse)
     least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns(graph, model, decisions))
-    in_native = _vectors_in(inside_native(graph, model, decisions), graph)
+    native = np.isin(graph.computation, list(inside_native(graph, model, decisions)))
+    # chains of integer operations (random bits, hashes) are cheap to repeat there
+    in_native = (native & np.isin(graph.dtype, list(FLOATS))).tolist()
+    hidden = _hidden(graph, native, unit_ns)
     reads_alike: list[bool] = []
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in range(len(graph) - 1, -1, -1):
         if fuse[node]:  # nobody asks who reads what is in memory already
             readers[node] = _readers(graph.user_lists[node], fuse, readers)
-        if fuse[node] and may_write[node] and graph.ops[node].name not in NEVER_WRITTEN:
+        written = fuse[node] and may_write[node] and not hidden[node]
+        if written and graph.ops[node].name not in NEVER_WRITTEN:
             extra = (counted.of(node) - elements[node]) * unit_ns[node]
             across = counted.across(node)
             if across and extra > 0.0:
@@ -93,15 +103,17 @@ def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) 
     return frozenset(sorted(found)[:MAX_READERS])
 
 
-def _vectors_in(computations: Collection[int], graph: Graph) -> list[bool]:
-    """Per node: it is an array of floats in one of these computations.
+def _rates(graph: Graph) -> NDArray[np.float64]:
+    """Operations per nanosecond, per node."""
+    floats = np.isin(graph.dtype, list(FLOATS))
+    return np.where(floats, FUSED_OPERATIONS_PER_NS, INTEGER_OPERATIONS_PER_NS)
 
-    Scalars of one native function stay in registers, and LLVM computes them once; chains of integer
-    operations (random bits, hashes) are cheap to repeat there.
-    """
-    inside = np.isin(graph.computation, list(computations)) & (graph.elements > 1)
-    found: list[bool] = (inside & np.isin(graph.dtype, list(FLOATS))).tolist()
-    return found
+
+def _hidden(graph: Graph, native: NDArray[np.bool_], unit_ns: list[float]) -> list[bool]:
+    """Per node: repeating it costs nothing, in registers or behind loads."""
+    in_registers = native & (graph.elements <= REGISTERS)
+    out: list[bool] = (in_registers | (unit_ns <= HIDDEN_OPERATIONS / _rates(graph))).tolist()
+    return out
 
 
 def _memory_ns(nbytes: int, readers: int, across: float) -> float:
@@ -128,9 +140,7 @@ def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
 def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
     """Nanoseconds to compute one element of each fused node from values in memory; 0 for others."""
     out = [0.0] * len(graph)
-    rates = np.where(
-        np.isin(graph.dtype, list(FLOATS)), FUSED_OPERATIONS_PER_NS, INTEGER_OPERATIONS_PER_NS
-    ).tolist()
+    rates = _rates(graph).tolist()
     for node, op in enumerate(graph.ops):
         if not fuse[node]:
             continue

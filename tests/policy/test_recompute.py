@@ -7,8 +7,10 @@ import pytest
 from jax import lax
 from support import capture, nodes, normal
 
-from graphopt.hlo import rewrite
+from graphopt.corpus import load_corpus
+from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.ops import OPS, OpKind
+from graphopt.machine import probe
 from graphopt.measure import compare_outputs
 from graphopt.policy.costs import CostModel, library_reductions
 from graphopt.policy.heuristic import heuristic_steps
@@ -111,3 +113,31 @@ def test_native_code_keeps_short_arrays_of_floats(start, once, times, kept):
     assert bool((found.graph.default.fuse & ~decisions.fuse).any()) is kept
     result = rewrite(found.graph, decisions)
     assert compare_outputs(found.result, found.compile(result.data)()).equal
+
+
+@pytest.mark.parametrize("program", ["langton_ant", "q_learning_grid"])
+def test_scalars_of_native_loops_stay_in_registers(program):
+    (entry,) = load_corpus(names={program})
+    graph = build_graph(entry.modules[0], probe())
+    decisions = heuristic_steps(graph, ["native loops", "keep in memory"])
+    assert not decisions.same_as(graph.default)
+    written = graph.default.fuse & ~decisions.fuse
+    assert not (written & (graph.elements == 1)).any()
+
+
+def several(a: jax.Array, b: jax.Array) -> jax.Array:
+    for _ in range(4):
+        a = (a - b) * (a * b + 0.25) * 0.125
+    return a
+
+
+@pytest.mark.parametrize(("once", "kept"), [(jnp.multiply, False), (several, True)])
+def test_an_operation_or_two_hides_behind_loads(once, kept):
+    def fn(x: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.maximum(x * once(a, b), 0.1)
+
+    graph = capture(fn, normal(4096, 64), np.abs(normal(64)), normal(64)).graph
+    decisions = heuristic_steps(graph, ["keep in memory"])
+    factor = graph.default.fuse & (graph.elements == 64)
+    assert factor.any()
+    assert bool((factor & ~decisions.fuse).any()) is kept
