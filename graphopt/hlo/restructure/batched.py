@@ -105,6 +105,8 @@ class Reader:
         if opcode == "parameter":
             number: int = instruction.parameter_number
             return arguments[number]
+        if operands and all(o is None for o in operands):
+            return None
         if opcode == "tuple":
             return operands
         if opcode == "get-tuple-element":

@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from graphopt.hlo import config
+from graphopt.hlo.graph import Graph
 from graphopt.hlo.module import LOCAL_ID
 from graphopt.hlo.restructure.batched import Item, Known, Reader
 from graphopt.hlo.restructure.blocks import Block, Value, tuple_shape
@@ -126,8 +128,19 @@ def behind(candidate: Candidate) -> list[int]:
     return [] if plan is None else list(plan.rows)
 
 
+_PLANS: Final[WeakKeyDictionary[Graph, dict[int, Plan | None]]] = WeakKeyDictionary()
+"""Graph -> node -> its plan: rules and policies ask for it in turn, and it takes a walk through the body."""
+
+
 def plan_of(candidate: Candidate) -> Plan | None:
     """What of a loop can be computed ahead; None if its iterations are not counted."""
+    known = _PLANS.setdefault(candidate.graph, {})
+    if candidate.node not in known:
+        known[candidate.node] = _make_plan(candidate)
+    return known[candidate.node]
+
+
+def _make_plan(candidate: Candidate) -> Plan | None:
     loop, graph = _loop_of(candidate), candidate.graph
     if loop is None:
         return None
