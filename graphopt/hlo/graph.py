@@ -21,6 +21,7 @@ from graphopt.hlo.schema import DType, OpMetadata
 from graphopt.machine import Unit, UnitKind
 
 if TYPE_CHECKING:
+    from graphopt.hlo.restructure.hoist import Plan
     from graphopt.hlo.restructure.result import Restructured
 
 IntArray = NDArray[np.int32]
@@ -235,6 +236,11 @@ class Graph:
     @cached_property
     def restructured(self) -> dict[bytes, Restructured]:
         """Restructured graphs made from this one, by codes (see `graphopt.hlo.restructure`)."""
+        return {}
+
+    @cached_property
+    def hoist_plans(self) -> dict[int, Plan | None]:
+        """Plans made for loops of this graph, by node (see `graphopt.hlo.restructure.hoist`)."""
         return {}
 
     @cached_property

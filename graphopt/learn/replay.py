@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
 from graphopt.learn.batch import Batch, imitation_weights
 from graphopt.learn.config import TrainConfig
 from graphopt.learn.elites import RECORDED, START, Elite, default_elite, start_elite
 from graphopt.learn.problems import Problem
+from graphopt.measure.plans import vector_key
 from graphopt.policy.batching import pad, pad_rows
 from graphopt.policy.candidates import candidates
 from graphopt.store.encoding import decode_known
@@ -116,7 +116,7 @@ def pooled(
             continue
         first = base if math.isnan(first) else first
         for vector, gain in known:
-            key = b"".join(getattr(vector, name).tobytes() for name in FIELDS)
+            key = vector_key(vector)
             vectors[key] = vector
             over_start.setdefault(key, []).extend([] if math.isnan(gain) else [gain - base])
     means = {key: float(np.mean(gains)) if gains else math.nan for key, gains in over_start.items()}

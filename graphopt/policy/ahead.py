@@ -12,9 +12,7 @@ from graphopt.hlo.restructure.hoist import plan_of
 from graphopt.hlo.restructure.sites import Candidate
 
 MIN_WORK: Final = 300_000.0
-"""Additions of all iterations together from which some twenty more kernels in front of the loop are worth it.
-
-With less (a few random numbers per step, a hundred steps) programs lost up to a tenth of their time."""
+"""Additions of all iterations together from which twenty more kernels in front of a loop are worth it."""
 
 
 def compute_ahead(graph: Graph, decisions: Decisions) -> None:
@@ -23,11 +21,14 @@ def compute_ahead(graph: Graph, decisions: Decisions) -> None:
     The inner loops that this is computed by, such as the rounds of the random number generator, are written
     out for it.
     """
-    code = CODE["hoist"]
+    code, unroll = CODE["hoist"], CODE["unroll"]
     for node in np.flatnonzero(graph.masks.restructure[:, code]).tolist():
         if decisions.restructure[node]:
             continue
         plan = plan_of(Candidate(graph, node))
-        if plan is not None and plan.work >= MIN_WORK:
+        if plan is None or plan.work < MIN_WORK:
+            continue
+        inner = list(plan.loops)
+        if graph.masks.restructure[inner, unroll].all():
             decisions.restructure[node] = code
-            decisions.restructure[list(plan.loops)] = CODE["unroll"]
+            decisions.restructure[inner] = unroll

@@ -18,10 +18,9 @@ from graphopt.hlo.module import LOCAL_ID
 from graphopt.hlo.ops import OP_BY_NAME, Op, OpKind
 from graphopt.hlo.restructure.blocks import Block, Value, array_shape, is_row_major
 from graphopt.hlo.restructure.folding import (
-    BINARY,
-    COMPARISONS,
     INTEGERS,
     Array,
+    arithmetic,
     constant_proto,
     value_of,
 )
@@ -330,10 +329,8 @@ def _is_legal(op: Op, proto: Any, items: list[Item]) -> bool:
         return len(items) == 2 and not items[1].varying
     if op.kind is OpKind.ELEMENTWISE:
         dims = tuple(proto.shape.dimensions)
-        scalars = proto.opcode in (
-            "select",
-            "clamp",
-        )  # others of a scalar, such as its bytes, are views
+        # others of a scalar, such as its bytes, are views
+        scalars = proto.opcode in ("select", "clamp")
         return all(i.dims == dims or (scalars and not i.dims) for i in items)
     return True
 
@@ -358,14 +355,11 @@ def _sequence(proto: Any, items: list[Item]) -> Array | None:
     known = [v for v in values if v is not None]
     opcode = proto.opcode
     with np.errstate(over="ignore"):
-        if opcode in ("copy", "bitcast", "reshape", "convert", "broadcast"):
-            return known[0].astype(dtype)
+        if opcode in ("copy", "bitcast", "reshape", "broadcast"):
+            return known[0]
         if opcode == "select":
             return np.where(known[0], known[1], known[2])
-        if opcode == "compare":
-            return np.asarray(COMPARISONS[proto.comparison_direction](known[0], known[1]))
         if opcode == "clamp":
             return np.minimum(np.maximum(known[1], known[0]), known[2])
-        if opcode in BINARY and dtype is not np.bool_:
-            return np.asarray(BINARY[opcode](known[0], known[1]), dtype)
-    return None
+        out = arithmetic(proto, known, dtype)
+    return None if out is None else np.asarray(out, dtype)

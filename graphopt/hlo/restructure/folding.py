@@ -32,7 +32,7 @@ _TYPES: Final[dict[int, tuple[type[np.generic], str]]] = {
 INTEGERS: Final = {dtype: made for dtype, (made, _) in _TYPES.items()}
 """Element type -> numpy type, of what is followed."""
 
-BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
+_BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
@@ -43,7 +43,7 @@ BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "maximum": np.maximum,
 }
 
-COMPARISONS: Final[dict[str, Callable[[Array, Array], Array]]] = {
+_COMPARISONS: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "LT": np.less,
@@ -97,12 +97,20 @@ def _result(instruction: Any, operands: Sequence[Array], dtype: type[np.generic]
         for axis, dimension in enumerate(instruction.dimensions):
             sizes[dimension] = operands[0].shape[axis]
         return np.broadcast_to(operands[0].reshape(sizes), dims)
+    return arithmetic(instruction, operands, dtype)
+
+
+def arithmetic(
+    instruction: Any, operands: Sequence[Array], dtype: type[np.generic]
+) -> Array | None:
+    """The result of an elementwise instruction on known operands, or None if it is not followed."""
+    opcode = instruction.opcode
     if opcode == "convert" and dtype is not np.bool_:
         return operands[0].astype(dtype)
     if opcode == "compare":
-        return COMPARISONS[instruction.comparison_direction](operands[0], operands[1])
-    if opcode in BINARY and dtype is not np.bool_:
-        return BINARY[opcode](operands[0], operands[1])
+        return _COMPARISONS[instruction.comparison_direction](operands[0], operands[1])
+    if opcode in _BINARY and dtype is not np.bool_:
+        return _BINARY[opcode](operands[0], operands[1])
     return None
 
 

@@ -14,12 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from graphopt.hlo import config
-from graphopt.hlo.graph import Graph
 from graphopt.hlo.module import LOCAL_ID
 from graphopt.hlo.restructure.batched import Item, Known, Reader
 from graphopt.hlo.restructure.blocks import Block, Value, tuple_shape
@@ -128,20 +126,17 @@ def behind(candidate: Candidate) -> list[int]:
     return [] if plan is None else list(plan.rows)
 
 
-_PLANS: Final[WeakKeyDictionary[Graph, dict[int, Plan | None]]] = WeakKeyDictionary()
-"""Graph -> node -> its plan: rules and policies ask for it in turn, and it takes a walk through the body."""
-
-
 def plan_of(candidate: Candidate) -> Plan | None:
     """What of a loop can be computed ahead; None if its iterations are not counted."""
-    known = _PLANS.setdefault(candidate.graph, {})
+    known = candidate.graph.hoist_plans
     if candidate.node not in known:
         known[candidate.node] = _make_plan(candidate)
     return known[candidate.node]
 
 
 def _make_plan(candidate: Candidate) -> Plan | None:
-    loop, graph = _loop_of(candidate), candidate.graph
+    graph = candidate.graph
+    loop = read_loop(candidate.instruction, candidate.applied)
     if loop is None:
         return None
     computations = candidate.computations
@@ -169,11 +164,6 @@ def _make_plan(candidate: Candidate) -> Plan | None:
     return Plan(items, tuple(loops), loop.trips)
 
 
-def _loop_of(candidate: Candidate) -> Loop | None:
-    body = candidate.computations[candidate.graph.source.called[candidate.node][0]].proto
-    return read_loop(candidate.instruction, body)
-
-
 def carried_shape(body: Any) -> Any:
     """Shape of the carried tuple of a loop body."""
     return next(i.shape for i in body.instructions if i.opcode == "parameter")
@@ -190,8 +180,8 @@ def _written_out(instruction: Any, operands: list[Known]) -> Known:
     return [Item(i.shape, varying, depth) for i in items]
 
 
-def _bytes(item: Item) -> int:
-    return prod(item.dims) * DTYPE_BYTES.get(item.shape.element_type, 1)
+def _bytes(array: Item | Value) -> int:
+    return prod(array.dims) * DTYPE_BYTES.get(array.shape.element_type, 1)
 
 
 def _carried(loop: Loop, shape: Any, write: tuple[Block, Value] | None) -> list[Known]:
@@ -279,7 +269,7 @@ def expand(site: Site) -> Value:
     kept, rows = _live(body, known)
     frontier = [i for i in body.instructions if i.id & LOCAL_ID in rows]
     arrays = [_array(block, loop, known[i.id & LOCAL_ID]) for i in frontier]
-    if sum(prod(a.dims) * DTYPE_BYTES.get(a.dtype, 1) for a in arrays) > MAX_BYTES:
+    if sum(_bytes(array) for array in arrays) > MAX_BYTES:
         arrays = []  # inner loops were left as they are, and what they leave to read is larger
     block.drop_unread(arrays)
     block.editor.wide.update((block.computation, proto.id) for proto in block.protos)
