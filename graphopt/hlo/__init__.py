@@ -3,6 +3,7 @@
 from graphopt.hlo.build import build_graph
 from graphopt.hlo.decisions import DecisionBatch, Decisions, Masks
 from graphopt.hlo.graph import Computation, Graph
+from graphopt.hlo.legality import make_masks
 from graphopt.hlo.restructure import (
     RESTRUCTURES,
     Restructured,
@@ -24,6 +25,7 @@ __all__ = [
     "Rewrite",
     "apply_restructures",
     "build_graph",
+    "make_masks",
     "restructured",
     "rewrite",
     "settle",

@@ -131,6 +131,30 @@ def form_clusters(graph: Graph, decisions: Decisions, *, read_again: bool = Fals
     return former.out
 
 
+class _Uses:
+    """How a cluster that grows uses one node; chains of elementwise operations share one such record.
+
+    Attributes:
+        tokens: (reader that is not elementwise, operand's position) -> how many elements of the node that
+            evaluates, and the copies of its code. Elementwise readers pass on their own.
+        evaluations: sum over the tokens; negative before `add_up`.
+        copies: sum over the tokens.
+    """
+
+    __slots__ = ("copies", "evaluations", "tokens")
+
+    def __init__(self, tokens: dict[tuple[int, int], tuple[float, int]]) -> None:
+        self.tokens = tokens
+        self.evaluations = -1.0
+        self.copies = 0
+
+    def add_up(self) -> None:
+        """Sums up, once all readers are known."""
+        if self.evaluations < 0:
+            self.evaluations = sum([e for e, _ in self.tokens.values()])
+            self.copies = sum([c for _, c in self.tokens.values()])
+
+
 class ClusterFormer:
     """Forms the clusters of one decision vector, all of them (`run`) or single ones (`isolated`)."""
 
@@ -263,8 +287,7 @@ class ClusterFormer:
         """
         graph = self.graph
         ops, operand_lists, elements = graph.ops, graph.operand_lists, self.elements
-        uses: dict[int, dict[tuple[int, int], float]] = {root: {(root, -1): float(elements[root])}}
-        copies: dict[tuple[int, int], int] = {(root, -1): 1}
+        uses = {root: _Uses({(root, -1): (float(elements[root]), 1)})}
         heap = [-root]
         inside: list[int] = []
         external: list[int] = []
@@ -272,8 +295,10 @@ class ClusterFormer:
         default_library = library and unit == self.default_unit[root] and bool(exempt)
         while heap:
             node = -heapq.heappop(heap)
+            own = uses[node]
+            own.add_up()
             if node != root and not self._keeps_fused(
-                node, {} if library else uses[node], copies, exempt, len(inside)
+                node, None if library else own, exempt, len(inside)
             ):
                 external.append(node)
                 continue
@@ -288,25 +313,24 @@ class ClusterFormer:
                 external.append(node)
                 continue
             inside.append(node)
-            tokens = uses[node]
             elementwise = ops[node].kind is OpKind.ELEMENTWISE
-            here = sum(tokens.values())
-            work += ops[node].cost * (elements[node] if library else here)
-            code = sum(copies[token] for token in tokens)
+            work += ops[node].cost * (elements[node] if library else own.evaluations)
             for slot, operand in enumerate(operand_lists[node]):
                 known = uses.get(operand)
                 if known is None:
-                    known = uses[operand] = {}
+                    shared = elementwise and len(graph.user_lists[operand]) == 1
+                    known = uses[operand] = own if shared else _Uses({})
                     if self._is_candidate(operand, exempt):
                         heapq.heappush(heap, -operand)
                     else:
                         external.append(operand)
-                if elementwise:
-                    known.update(tokens)
+                if known is own:
                     continue
-                token = (node, slot)
-                known[token] = known.get(token, 0.0) + here * self._share(node, operand)
-                copies[token] = code
+                if elementwise:
+                    known.tokens.update(own.tokens)
+                else:
+                    evaluations = own.evaluations * self._share(node, operand)
+                    known.tokens[node, slot] = (evaluations, own.copies)
         inside.reverse()
         return Cluster([root], inside, external, unit, work=work)
 
@@ -330,8 +354,7 @@ class ClusterFormer:
     def _keeps_fused(
         self,
         node: int,
-        tokens: dict[tuple[int, int], float],
-        copies: dict[tuple[int, int], int],
+        uses: _Uses | None,
         exempt: frozenset[int],
         size: int,
     ) -> bool:
@@ -341,15 +364,15 @@ class ClusterFormer:
         rule = None
         if size >= MAX_NODES or self.budget - size <= 0:
             rule = "cluster-size"
-        elif sum(copies[token] for token in tokens) > MAX_COPIES:
+        elif uses is None:
+            return True
+        elif uses.copies > MAX_COPIES:
             rule = "code-size"
-        else:
-            evaluations = sum(tokens.values())
-            if (
-                evaluations > MAX_REDUNDANCY * self.elements[node]
-                and evaluations * max(op.cost, 0.25) > FREE_WORK
-            ):
-                rule = "redundant-work"
+        elif (
+            uses.evaluations > MAX_REDUNDANCY * self.elements[node]
+            and uses.evaluations * max(op.cost, 0.25) > FREE_WORK
+        ):
+            rule = "redundant-work"
         if rule is None:
             return True
         self._write(node, rule)

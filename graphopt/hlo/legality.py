@@ -233,8 +233,13 @@ def _bits_after(first: int, end: int, writers: Iterable[int]) -> list[int]:
     return out
 
 
-def make_masks(graph: Graph) -> Masks:
+def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
     """The legality masks of a graph.
+
+    Args:
+        graph: whose nodes to judge.
+        replacements: also judge which operations may be replaced; if not, none may, and loops that would be
+            native only thanks to one may not be native either.
 
     Raises:
         UnsupportedModuleError: rule ``default-outside-masks``: XLA's own decisions break a rule, so
@@ -251,11 +256,15 @@ def make_masks(graph: Graph) -> Masks:
     )
     facts.fuse_rule = masks.fuse_rule[:, 1]
     _apply(facts, masks, ("fuse", "join"))
-    masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names)
-    facts.opened = opened(masks.restructure_rule)
+    if replacements:
+        masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names)
+        facts.opened = opened(masks.restructure_rule)
+    else:
+        masks.restructure_rule[:, 1:] = names.index("other-operation")
     _apply(facts, masks, ("unit",))
     _add_partition_rules(graph, facts, masks, names.index(PARTITION_RULE.name))
-    _check_default(graph, masks)
+    if replacements:
+        _check_default(graph, masks)
     return masks
 
 

@@ -32,7 +32,7 @@ class Item:
     """A value of the body that is known in front of the loop.
 
     Attributes:
-        shape: ``ShapeProto`` in one iteration.
+        shape: ``ShapeProto`` in one iteration; row-major.
         varying: it differs between iterations.
         depth: cost of one element along the longest path that leads to it, in additions.
         sequence: integers [trips] (or [], the same in all), the value per iteration of a scalar that
@@ -249,7 +249,7 @@ class Reader:
     def _dynamic_slice(self, proto: Any, items: list[Item], depth: float) -> Item | None:
         """A part whose place is known: rows taken one after the other become all rows."""
         source, starts = items[0], [i.sequence for i in items[1:]]
-        if not is_row_major(source.shape) or len(starts) != len(source.dims):
+        if len(starts) != len(source.dims):
             return None
         sizes = list(proto.dynamic_slice_sizes)
         places = []
@@ -319,8 +319,6 @@ _WRITERS: Final[dict[str, Callable[[Reader, Any, list[Item]], Value]]] = {
 def _is_legal(op: Op, proto: Any, items: list[Item]) -> bool:
     if proto.opcode in ("constant", "iota"):
         return True
-    if not all(is_row_major(i.shape) for i in items):
-        return False
     if proto.opcode in ("bitcast", "reshape"):
         return bool(items[0].shape.element_type == proto.shape.element_type)
     if op.kind is not OpKind.ELEMENTWISE and proto.opcode not in _WRITERS:

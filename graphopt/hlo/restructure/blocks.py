@@ -70,9 +70,12 @@ def tuple_shape(parts: Iterable[Any]) -> Any:
 
 def is_row_major(shape: Any) -> bool:
     """True for an array whose last dimension varies fastest, dimensions of size 1 aside."""
+    order = shape.layout.minor_to_major
+    if len(order) < 2:
+        return True
     dims = shape.dimensions
-    order = [d for d in shape.layout.minor_to_major if dims[d] != 1]
-    return order == sorted(order, reverse=True)
+    wide = [d for d in order if dims[d] != 1]
+    return wide == sorted(wide, reverse=True)
 
 
 class ModuleEditor:

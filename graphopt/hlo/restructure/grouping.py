@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo.decisions import Decisions
+from graphopt.hlo.decisions import Decisions, Masks
 from graphopt.hlo.graph import Graph
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
@@ -36,10 +36,13 @@ def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) ->
         wide: (computation id, local id) of instructions that repeat an operation for all iterations of
             a loop (`ModuleEditor.wide`); they form kernels of their own.
     """
+    from graphopt.hlo.legality import make_masks  # the rules know the table of restructures
+
     decisions = graph.default.copy()
-    allowed = graph.masks.fuse[:, 1]
+    masks = make_masks(graph, replacements=False)
+    allowed = masks.fuse[:, 1]
     widest = max(range(len(graph.units)), key=lambda i: _loop_threads(graph, i))
-    large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & graph.masks.unit[:, widest]
+    large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
     decisions.unit[large] = widest
     cost = _cost_from_scalars(graph)
     for node in np.flatnonzero(fresh & allowed).tolist():
@@ -49,11 +52,13 @@ def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) ->
         readers = graph.user_lists[node]
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
-    _group_wide(graph, wide, decisions)
+    _group_wide(graph, masks, wide, decisions)
     return decisions
 
 
-def _group_wide(graph: Graph, wide: set[tuple[int, int]], decisions: Decisions) -> None:
+def _group_wide(
+    graph: Graph, masks: Masks, wide: set[tuple[int, int]], decisions: Decisions
+) -> None:
     """Chains of operations on all iterations become kernels of one or two outputs, in place.
 
     XLA emits each value of a kernel once, however many of its values read it, if they read it at their
@@ -67,19 +72,19 @@ def _group_wide(graph: Graph, wide: set[tuple[int, int]], decisions: Decisions) 
         op = graph.ops[node]
         readers = graph.user_lists[node]
         if op.name == "broadcast":
-            decisions.fuse[node] = graph.masks.fuse[node, 1]
+            decisions.fuse[node] = masks.fuse[node, 1]
         if op.name == "bitcast":
             # An element's place among other dimensions takes divisions, which do not vectorise.
             divides = any(graph.ops[u].kind is OpKind.ELEMENTWISE for u in readers)
-            decisions.fuse[node] = not divides and graph.masks.fuse[node, 1]
+            decisions.fuse[node] = not divides and masks.fuse[node, 1]
         if op.kind is not OpKind.ELEMENTWISE:
             continue
         alike = all(u in results and graph.elements[u] == graph.elements[node] for u in readers)
         found = frozenset().union(*(results[user] for user in readers)) if alike else frozenset()
-        inside = 1 <= len(found) <= MAX_RESULTS and bool(graph.masks.fuse[node, 1])
+        inside = 1 <= len(found) <= MAX_RESULTS and bool(masks.fuse[node, 1])
         results[node] = found if inside else frozenset([node])
         decisions.fuse[node] = inside
-        decisions.join[node] = not inside and graph.masks.join[node, 1]
+        decisions.join[node] = not inside and masks.join[node, 1]
 
 
 def _cost_from_scalars(graph: Graph) -> list[float]:

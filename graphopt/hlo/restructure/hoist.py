@@ -20,7 +20,7 @@ import numpy as np
 from graphopt.hlo import config
 from graphopt.hlo.module import LOCAL_ID
 from graphopt.hlo.restructure.batched import Item, Known, Reader
-from graphopt.hlo.restructure.blocks import Block, Value, tuple_shape
+from graphopt.hlo.restructure.blocks import Block, Value, is_row_major, tuple_shape
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.unroll import forbids_loop
 from graphopt.hlo.schema import DTYPE_BYTES, DType
@@ -172,9 +172,11 @@ def carried_shape(body: Any) -> Any:
 def _written_out(instruction: Any, operands: list[Known]) -> Known:
     """The result of an inner loop that will have been written out."""
     parts = operands[0]
-    if not isinstance(parts, list) or not all(isinstance(p, Item) for p in parts):
+    if not isinstance(parts, list):
         return None
     items = [p for p in parts if isinstance(p, Item)]
+    if len(items) < len(parts):
+        return None
     depth = MIN_DEPTH + max(i.depth for i in items)
     varying = any(i.varying for i in items)
     return [Item(i.shape, varying, depth) for i in items]
@@ -189,7 +191,7 @@ def _carried(loop: Loop, shape: Any, write: tuple[Block, Value] | None) -> list[
     known: list[Known] = [None] * len(shape.tuple_shapes)
     for place in loop.constant:
         part = shape.tuple_shapes[place]
-        if part.element_type not in (DType.TUPLE, DType.TOKEN):
+        if part.element_type not in (DType.TUPLE, DType.TOKEN) and is_row_major(part):
             value = None if write is None else write[0].part(write[1], place)
             known[place] = Item(part, False, value=value)
     part = shape.tuple_shapes[loop.counter]
