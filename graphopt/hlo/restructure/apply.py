@@ -94,7 +94,7 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
         origin=came_from,
         fresh=is_fresh,
         together=is_fresh & (came_from >= 0) & joins[codes[np.maximum(came_from, 0)]],
-        before=graph,
+        users=graph.user_lists,
     )
 
 

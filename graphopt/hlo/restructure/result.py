@@ -24,14 +24,14 @@ class Restructured:
             elements that the rewriter adds.
         fresh: bool [N']; True for nodes written for a replaced operation.
         together: bool [N']; new nodes that had best join one another's clusters.
-        before: the old graph.
+        users: `Graph.user_lists` of the old graph, which itself is not kept: it keeps this.
     """
 
     graph: Graph
     origin: NDArray[np.int32]
     fresh: NDArray[np.bool_]
     together: NDArray[np.bool_]
-    before: Graph
+    users: list[list[int]]
 
     def carry(self, decisions: Decisions) -> Decisions:
         """The old graph's decisions on the new one; see `carry_batch`."""
@@ -65,7 +65,7 @@ class Restructured:
     def _native_origins(self, batch: DecisionBatch) -> NDArray[np.bool_]:
         """bool [B, N']; fresh nodes whose origin is native, or fused into something that is."""
         out = np.zeros((len(batch), len(self.graph)), np.bool_)
-        kinds = np.array([u.kind is UnitKind.NATIVE for u in self.before.units], np.bool_)
+        kinds = np.array([u.kind is UnitKind.NATIVE for u in self.graph.units], np.bool_)
         native, fuse = kinds[batch.fields["unit"]], batch.fields["fuse"]
         known: dict[int, NDArray[np.bool_]] = {}
 
@@ -74,7 +74,7 @@ class Restructured:
             stack = [node]
             while stack:
                 top = stack[-1]
-                users = self.before.user_lists[top] if fuse[:, top].any() else []
+                users = self.users[top] if fuse[:, top].any() else []
                 missing = [user for user in users if user not in known]
                 if missing:
                     stack += missing
