@@ -1,6 +1,6 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Eleven steps, each a function that edits a copy of XLA's decisions:
+Twelve steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
@@ -8,13 +8,14 @@ Eleven steps, each a function that edits a copy of XLA's decisions:
    computed for all of them ahead of it, where that is much;
 3. elsewhere, runs of small kernels become native regions;
 4. reductions to scalars that XLA computes in scalar code or from copies become trees;
-5. values that XLA recomputes at more cost than a trip through memory are written to memory;
-6. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
-7. outputs of one shape that read the same large arrays are computed in one pass;
-8. loops that XLA splits over cores, but that are too short for it, run on one;
-9. short reductions leave the kernel library, whose call takes longer than they do;
-10. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one;
-11. short programs run on the thread that calls them, not on a worker.
+5. kernels that end with a reshape end in front of it;
+6. values that XLA recomputes at more cost than a trip through memory are written to memory;
+7. normalisations (reduce, then elementwise of the same rows) go to the kernel library as one call;
+8. outputs of one shape that read the same large arrays are computed in one pass;
+9. loops that XLA splits over cores, but that are too short for it, run on one;
+10. short reductions leave the kernel library, whose call takes longer than they do;
+11. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one;
+12. short programs run on the thread that calls them, not on a worker.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -38,6 +39,7 @@ from graphopt.policy.kernels import loop_kernels
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
 from graphopt.policy.reductions import leave_library
+from graphopt.policy.views import end_before_views
 
 LARGE_BYTES: Final = 1 << 18
 JOINED_BYTES: Final = 1 << 20
@@ -68,6 +70,7 @@ STEPS: Final = (
     "ahead of loops",
     "small runs",
     "reductions",
+    "views",
     "keep in memory",
     "library normalisations",
     "one pass outputs",
@@ -110,6 +113,8 @@ def heuristic_steps(
         small_runs(graph, model, decisions, native)
     if "reductions" in steps:
         walls.replace_reductions(graph, decisions, model.computations[-1].default_ns(model.cores))
+    if "views" in steps:
+        end_before_views(graph, model, decisions)
     if "keep in memory" in steps:
         keep_in_memory(graph, model, decisions)
     if "library normalisations" in steps:

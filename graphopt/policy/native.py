@@ -19,6 +19,7 @@ from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.concatenations import is_choice_of_loads, is_slow_fused
 from graphopt.policy.costs import CostModel, LoopCosts
+from graphopt.policy.views import changes_extents
 
 MARGINS: Final = ((50_000.0, 0.7), (200_000.0, 1.0), (math.inf, 1.2))
 """Longest iteration in nanoseconds -> estimated gain from which such a loop becomes native. Matrix products
@@ -143,14 +144,7 @@ def _is_divided_view(graph: Graph, decisions: Decisions, node: int) -> bool:
     if graph.ops[node].name != "bitcast" or not graph.masks.fuse[node, 0]:
         return False
     (operand,) = graph.operand_lists[node]
-    return not decisions.fuse[operand] and _extents(graph, node) != _extents(graph, operand)
-
-
-def _extents(graph: Graph, node: int) -> list[int]:
-    """Sizes of the dimensions in the order of memory, those of size 1 aside."""
-    sizes = graph.dim_lists[node]
-    order = graph.source.shapes[node].layout.minor_to_major
-    return [sizes[dimension] for dimension in order if sizes[dimension] != 1]
+    return not decisions.fuse[operand] and changes_extents(graph, node)
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""Reshapes of arrays in memory stand outside of native kernels."""
+"""Reshapes stand outside of kernels: of arrays in memory in native code, of results everywhere."""
 
 from __future__ import annotations
 
@@ -64,3 +64,54 @@ def test_they_stay_fused_outside_of_native_code(program):
     assert views(program)
     decisions = heuristic_steps(program.graph, [step for step in STEPS if step != "native loops"])
     assert decisions.fuse[views(program)].all()
+
+
+def layer(x: jax.Array, bias: jax.Array, weights: jax.Array, scale: float) -> jax.Array:
+    """The result of a kernel, reshaped for a product."""
+    y = jnp.maximum(x + bias, 0.0) * scale
+    return y.reshape(-1, y.shape[-1]) @ weights
+
+
+def ended(fn, *args) -> tuple[Captured, list[int]]:
+    """A program, and the values that the step writes in their own dimensions."""
+    program = capture(fn, *args)
+    decisions = heuristic_steps(program.graph, ["views"])
+    result = program.compile(rewrite(program.graph, decisions).data)()
+    assert compare_outputs(program.result, result).equal
+    return program, np.flatnonzero(program.graph.default.fuse & ~decisions.fuse).tolist()
+
+
+def arrays(*dims: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(d).astype(np.float32) for d in dims]
+
+
+def test_kernels_end_in_front_of_reshapes():
+    x, bias, weights = arrays((16, 24, 36), (36,), (36, 4))
+    program, values = ended(lambda x, b, w: layer(x, b, w, 2.0), x, bias, weights)
+    (value,) = values
+    graph = program.graph
+    (view,) = graph.user_lists[value]
+    assert graph.ops[view].name == "bitcast" and not graph.default.fuse[view]
+    assert graph.dim_lists[value] == [16, 24, 36] and graph.dim_lists[view] == [384, 36]
+
+
+def test_what_is_written_as_a_view_is_read_by_others():
+    """The value is read once more: by a kernel that would compute it again."""
+    x, bias, weights = arrays((16, 24, 36), (36,), (36, 36))
+
+    def fn(x: jax.Array, bias: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = (x + bias) * 0.5 + x
+        return y.reshape(-1, 36) @ weights, y.transpose(1, 0, 2) * 2.0
+
+    program, values = ended(fn, x, bias, weights)
+    assert [program.graph.ops[value].name for value in values] == ["add"]
+    assert len(program.graph.user_lists[values[0]]) == 2
+
+
+def test_short_kernels_and_added_dimensions_of_one_element_stay():
+    """Nothing to save, or no division: one more dimension of one element is no reshape."""
+    small = arrays((2, 3, 4), (4,), (4, 4))
+    assert ended(lambda x, b, w: layer(x, b, w, 2.0), *small)[1] == []
+    x, bias, weights = arrays((1, 8192, 36), (36,), (36, 4))
+    assert ended(lambda x, b, w: layer(x, b, w, 2.0), x, bias, weights)[1] == []

@@ -53,7 +53,20 @@ def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) ->
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
     _group_wide(graph, masks, wide, decisions)
+    _leave_views(graph, masks, fresh, decisions)
     return decisions
+
+
+def _leave_views(
+    graph: Graph, masks: Masks, fresh: NDArray[np.bool_], decisions: Decisions
+) -> None:
+    """Kernels end before a change of dimensions: inside, it takes divisions, which do not vectorise."""
+    for node in np.flatnonzero(fresh & ~decisions.fuse).tolist():
+        if graph.ops[node].name != "bitcast":
+            continue
+        (operand,) = graph.operand_lists[node]
+        if decisions.fuse[operand] and graph.ops[operand].kind is OpKind.ELEMENTWISE:
+            decisions.fuse[operand] = not masks.fuse[operand, 0]
 
 
 def _group_wide(

@@ -80,6 +80,20 @@ def test_a_tree_cuts_a_dimension_that_divides_if_there_is_one(shape, padded):
     assert codes.any() and bool(large) is padded
 
 
+def test_levels_of_a_tree_end_before_they_are_flattened():
+    """Inside a kernel the change of dimensions would take divisions."""
+    x = np.ones((128, 65, 33), np.float32)
+    (data,) = compile_with(lambda x: jnp.sum(jnp.square(jnp.diff(x, axis=1))), (x,)).modules
+    graph = build_graph(data)
+    codes = np.where(graph.masks.restructure[:, CODE["tree-reduce"]], CODE["tree-reduce"], 0)
+    after = apply_restructures(graph, codes.astype(np.int8))
+    graph = after.graph
+    views = [n for n, op in enumerate(graph.ops) if op.name == "bitcast" and after.fresh[n]]
+    flattened = [n for n in views if len(graph.dim_lists[graph.operand_lists[n][0]]) == 3]
+    assert flattened
+    assert not graph.default.fuse[[graph.operand_lists[n][0] for n in flattened]].any()
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "float16"])
 def test_trees_of_other_types(dtype):
     x = np.random.default_rng(1).uniform(-2, 2, (70, 33))
