@@ -280,7 +280,7 @@ class Builder:
         """Dynamic-update-slices keep the form XLA gave them: in place at the root, else inside."""
         root_source = skip_bitcasts(body, body.root)
         for inner in body.instructions:
-            if inner.opcode == "copy":
+            if inner.opcode == "copy" and not self._is_fused_transposition(body, inner, mapping):
                 self._freeze_default(mapping[inner.local], "copy")
             if inner.opcode != "dynamic-update-slice":
                 continue
@@ -289,6 +289,14 @@ class Builder:
                 continue
             self._freeze_chain(mapping[body.root], rule="in-place-update")
             self._freeze_chain(mapping[inner.operands[0]], rule="update-target")
+
+    def _is_fused_transposition(
+        self, body: ComputationIndex, copy: Instruction, mapping: dict[int, int]
+    ) -> bool:
+        """True for a copy inside a kernel that reorders memory: unlike others it keeps no buffers apart."""
+        before = body.by_id[copy.operands[0]].shape.layout.minor_to_major
+        reorders = list(before) != list(copy.shape.layout.minor_to_major)
+        return reorders and self.drafts[mapping[copy.local]].fused
 
     def _freeze_default(self, node: int, rule: str) -> None:
         self._freeze(node, FROZEN_FUSED if self.drafts[node].fused else FROZEN_ROOT, rule)

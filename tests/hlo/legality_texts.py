@@ -33,7 +33,8 @@ inside (x: f32[8,4]) -> f32[8,4] {
   spread = f32[8,4]{1,0} broadcast(held), dimensions={}
   turned = f32[8,4]{0,1} copy(x)
   back = f32[8,4]{1,0} copy(turned)
-  ROOT scaled = f32[8,4]{1,0} multiply(back, spread)
+  kept = f32[8,4]{1,0} copy(back)
+  ROOT scaled = f32[8,4]{1,0} multiply(kept, spread)
 }
 
 viewed (y: f32[8,4]) -> f32[4,8] {

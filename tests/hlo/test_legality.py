@@ -32,7 +32,7 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
     ("straight", "total", "fuse", 1, "read-from-memory"),
     ("straight", "one", "fuse", 1, "read-from-memory"),
     ("straight", "separate", "fuse", 1, "copy"),
-    ("straight", "back", "fuse", 0, "copy"),
+    ("straight", "kept", "fuse", 0, "copy"),
     ("straight", "below", "fuse", 1, "own-buffer"),
     ("straight", "under", "fuse", 0, "own-buffer"),
     ("updates", "plain", "fuse", 1, "in-place-update"),
@@ -47,7 +47,7 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
     ("straight", "best", "join", 1, "not-a-loop"),
     ("straight", "separate", "join", 1, "not-a-loop"),
     ("updates", "last", "join", 1, "not-a-loop"),
-    ("straight", "back", "join", 1, "always-fused"),
+    ("straight", "kept", "join", 1, "always-fused"),
     ("loop", "carried", "join", 1, "in-place-writer"),
     ("straight", "sorted", "unit", "loop", "not-a-loop"),
     ("straight", "sorted", "unit", "loop@2", "not-a-loop"),
@@ -67,6 +67,7 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
 ]
 
 ALLOWED: list[tuple[str, str, str, int | str]] = [
+    ("straight", "back", "fuse", 0),  # it reorders memory: no copy that keeps buffers apart
     ("straight", "mixed", "unit", "native"),  # in another form: it can be replaced
     ("straight", "smooth", "fuse", 0),
     ("straight", "smooth", "fuse", 1),

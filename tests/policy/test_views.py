@@ -115,3 +115,14 @@ def test_short_kernels_and_added_dimensions_of_one_element_stay():
     assert ended(lambda x, b, w: layer(x, b, w, 2.0), *small)[1] == []
     x, bias, weights = arrays((1, 8192, 36), (36,), (36, 4))
     assert ended(lambda x, b, w: layer(x, b, w, 2.0), x, bias, weights)[1] == []
+
+
+def test_kernels_that_only_reorder_memory_end_there_too():
+    """Heads and channels of an attention block change places before a product."""
+    x, weights = arrays((8, 4, 64, 16), (64, 4))
+
+    def fn(x: jax.Array, weights: jax.Array) -> jax.Array:
+        return x.transpose(0, 2, 1, 3).reshape(512, 64) @ weights
+
+    program, values = ended(fn, x, weights)
+    assert [program.graph.ops[value].name for value in values] == ["copy"]
