@@ -8,6 +8,8 @@ it again.
 
 from __future__ import annotations
 
+from itertools import accumulate
+from operator import mul
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
@@ -17,6 +19,9 @@ from graphopt.policy.costs import CostModel
 
 DIVIDED_NS: Final = 0.2
 """What the divisions cost per element."""
+
+MIN_ROW: Final = 8
+"""Elements that the last dimension must have for a loop over it to be vectorised."""
 
 MIN_SAVED_NS: Final = 500.0
 MIN_SAVED_SHARE: Final = 0.01
@@ -61,8 +66,10 @@ def end_before_views(graph: Graph, model: CostModel, decisions: Decisions) -> No
 
 def _saved_ns(graph: Graph, model: CostModel, decisions: Decisions, view: int, value: int) -> float:
     """Nanoseconds that one core saves: divisions, and what other readers of the value compute again."""
+    if graph.ops[value].kind is not OpKind.ELEMENTWISE:
+        return 0.0  # places of elements are computed in either form
     saved = 0.0
-    if graph.ops[value].kind is OpKind.ELEMENTWISE and changes_extents(graph, view):
+    if _merges(_extents(graph, value), _extents(graph, view)):
         saved += DIVIDED_NS * float(graph.elements[value])
     if len(graph.user_lists[value]) > 1:
         saved += sum(model.work[member] for member in model.members(decisions.fuse, value))
@@ -73,6 +80,20 @@ def changes_extents(graph: Graph, view: int) -> bool:
     """True for a reshape: places of elements among its dimensions are not those among its operand's."""
     (operand,) = graph.operand_lists[view]
     return _extents(graph, view) != _extents(graph, operand)
+
+
+def _merges(value: list[int], view: list[int]) -> bool:
+    """True if a view has one dimension for several of its value's, whose last one is worth a loop.
+
+    The place in one for several takes a division; the other way round it takes a product.
+    """
+
+    def boundaries(extents: list[int]) -> set[int]:
+        """Elements of the last dimension, the last two, and so on, as far as these are not all."""
+        return set(accumulate(extents[:0:-1], mul))
+
+    long = bool(value) and value[-1] >= MIN_ROW
+    return long and not boundaries(value) <= boundaries(view)
 
 
 def _extents(graph: Graph, node: int) -> list[int]:

@@ -117,6 +117,18 @@ def test_short_kernels_and_added_dimensions_of_one_element_stay():
     assert ended(lambda x, b, w: layer(x, b, w, 2.0), x, bias, weights)[1] == []
 
 
+def test_dimensions_that_are_split_or_short_stay():
+    """Splitting one takes no division; a loop over four elements is not vectorised either way."""
+    x, bias, weights = arrays((384, 36), (36,), (384, 6, 4))
+
+    def split(x: jax.Array, bias: jax.Array, weights: jax.Array) -> jax.Array:
+        return jnp.maximum(x + bias, 0.0).reshape(384, 6, 6) @ weights
+
+    assert ended(split, x, bias, weights)[1] == []
+    x, bias, weights = arrays((64, 24, 4), (4,), (4, 4))
+    assert ended(lambda x, b, w: layer(x, b, w, 2.0), x, bias, weights)[1] == []
+
+
 def test_kernels_that_only_reorder_memory_end_there_too():
     """Heads and channels of an attention block change places before a product."""
     x, weights = arrays((8, 4, 64, 16), (64, 4))
