@@ -21,7 +21,7 @@ DIVIDED_NS: Final = 0.2
 """What the divisions cost per element."""
 
 MIN_ROW: Final = 8
-"""Elements that the last dimension must have for a loop over it to be vectorised."""
+"""Elements that the innermost dimension must have for a loop over it to be vectorised."""
 
 MIN_SAVED_NS: Final = 500.0
 MIN_SAVED_SHARE: Final = 0.01
@@ -83,21 +83,21 @@ def changes_extents(graph: Graph, view: int) -> bool:
 
 
 def _merges(value: list[int], view: list[int]) -> bool:
-    """True if a view has one dimension for several of its value's, whose last one is worth a loop.
+    """True if a view has one dimension for several of its value's, whose innermost is worth a loop.
 
     The place in one for several takes a division; the other way round it takes a product.
     """
 
     def boundaries(extents: list[int]) -> set[int]:
-        """Elements of the last dimension, the last two, and so on, as far as these are not all."""
-        return set(accumulate(extents[:0:-1], mul))
+        """Elements of the innermost dimension, the inner two, and so on, as far as these are not all."""
+        return set(accumulate(extents[:-1], mul))
 
-    long = bool(value) and value[-1] >= MIN_ROW
+    long = bool(value) and value[0] >= MIN_ROW
     return long and not boundaries(value) <= boundaries(view)
 
 
 def _extents(graph: Graph, node: int) -> list[int]:
-    """Sizes of the dimensions in the order of memory, those of size 1 aside."""
+    """Sizes of the dimensions, the innermost in memory first, those of size 1 aside."""
     sizes = graph.dim_lists[node]
     order = graph.source.shapes[node].layout.minor_to_major
     return [sizes[dimension] for dimension in order if sizes[dimension] != 1]
