@@ -13,12 +13,14 @@ from small_programs import STATE, chain
 from graphopt.corpus import Program
 from graphopt.evaluate.bench_bank_corpus import FEWEST, compare_program, summary
 from graphopt.evaluate.bench_methods import (
+    CURVE,
     METHODS,
     TUNERS,
     MethodsRow,
     TracingScorer,
     compare_methods,
     finished,
+    learning_curves,
 )
 from graphopt.evaluate.bench_methods import (
     summary as methods_summary,
@@ -127,6 +129,16 @@ def test_every_method_is_compared(loop):
     assert row.by_evaluations["fine-tuned"] == 1.0  # the heuristic has no network
     assert set(row.by_seconds.values()) == {1.0}  # no time for anything but XLA's default
     assert methods_summary([row]).count("x / ") == len(METHODS) + len(TUNERS)
+    assert {name: curve[CURVE.index(2)] for name, curve in row.curves.items()} == row.by_evaluations
+
+
+def test_learning_curves_are_means_over_the_programs_that_have_them():
+    one, two = (MethodsRow("p", 1, {}, {}, 40, 30.0, {"greedy": [gain] * 6}) for gain in (1.0, 4.0))
+    without = MethodsRow("q", 1, {}, {}, 40, 30.0)
+    table = learning_curves([one, two, without]).splitlines()
+    assert table[0] == "| best of so many evaluations, 2 programs | 1 | 2 | 5 | 10 | 20 | 40 |"
+    assert table[2] == "| greedy | 2.00x | 2.00x | 2.00x | 2.00x | 2.00x | 2.00x |"
+    assert learning_curves([without]) == "no learning curves were measured"
 
 
 def test_a_traced_scorer_keeps_every_new_best():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
@@ -44,6 +44,9 @@ from graphopt.store.journal import add_to_journal, read_marked
 
 SECONDS: Final = 30.0
 """Of searching, at which the methods are compared besides."""
+
+CURVE: Final = (1, 2, 5, 10, 20, EVALUATIONS)
+"""Evaluations at which the best so far is measured again: learning curves."""
 
 RANDOM_SHARES: Final = (0.02, 0.1, 0.3)
 """Parts of XLA's decisions that random draws change, in turn."""
@@ -156,6 +159,7 @@ class MethodsRow:
         by_seconds: method -> speed-up of its best of the first `seconds`, measured again.
         evaluations: that each method had.
         seconds: of searching.
+        curves: method -> speed-ups of its best of the first `CURVE` evaluations, measured again.
     """
 
     program: str
@@ -164,6 +168,7 @@ class MethodsRow:
     by_seconds: dict[str, float]
     evaluations: int
     seconds: float
+    curves: dict[str, list[float]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """A row of a Markdown table."""
@@ -204,11 +209,16 @@ def compare_methods(
         return MethodsRow(
             program.name,
             len(graph),
-            {n: judge(best, lambda b: b.evaluations <= evaluations) for n, best in bests.items()},
+            {n: judge(best, _within(evaluations)) for n, best in bests.items()},
             {n: judge(best, lambda b: b.seconds <= seconds) for n, best in bests.items()},
             evaluations,
             seconds,
+            {n: [judge(best, _within(k)) for k in CURVE] for n, best in bests.items()},
         )
+
+
+def _within(evaluations: int) -> Callable[[Best], bool]:
+    return lambda best: best.evaluations <= evaluations
 
 
 class _Judge:
@@ -253,6 +263,7 @@ def bench_methods(console: Console, out: Path) -> None:
         say(str(row))
         rows.append(row)
     say(summary(rows))
+    say(learning_curves(rows))
 
 
 def finished(path: Path, mark: dict[str, Any]) -> dict[str, MethodsRow]:
@@ -276,3 +287,19 @@ def summary(rows: Sequence[MethodsRow]) -> str:
         ]
         cells.append(f"{means[0]:.2f}x / {means[1]:.2f}x")
     return f"| geometric mean of {len(rows)} | {' | '.join(cells)} |"
+
+
+def learning_curves(rows: Sequence[MethodsRow]) -> str:
+    """A Markdown table: geometric means of the programs by method and number of evaluations."""
+    drawn = [row for row in rows if row.curves]
+    if not drawn:
+        return "no learning curves were measured"
+    lines = [
+        f"| best of so many evaluations, {len(drawn)} programs | {' | '.join(map(str, CURVE))} |",
+        f"|{' --- |' * (1 + len(CURVE))}",
+    ]
+    for name in drawn[0].curves:
+        columns = zip(*(row.curves[name] for row in drawn), strict=True)
+        means = [f"{geometric_mean(column):.2f}x" for column in columns]
+        lines.append(f"| {name} | {' | '.join(means)} |")
+    return "\n".join(lines)
