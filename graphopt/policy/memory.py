@@ -40,7 +40,7 @@ NATIVE_KERNEL_NS: Final = 5.0
 ACROSS_NS: Final = 1.0
 """Reading one element from memory in an order that is not that of memory."""
 
-NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
+NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "copy", "iota", "reshape"})
 """Larger or cheaper than what they read: their operand is written instead."""
 
 MAX_READERS: Final = 32
