@@ -40,7 +40,10 @@ NATIVE_KERNEL_NS: Final = 5.0
 ACROSS_NS: Final = 1.0
 """Reading one element from memory in an order that is not that of memory."""
 
-NEVER_WRITTEN: Final = frozenset({"bitcast", "broadcast", "copy", "iota", "reshape"})
+_ADDRESSES: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
+"""In a loop these are addresses, or computed once per row."""
+
+NEVER_WRITTEN: Final = _ADDRESSES | {"copy"}
 """Larger or cheaper than what they read: their operand is written instead."""
 
 MAX_READERS: Final = 32
@@ -145,8 +148,7 @@ def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[fl
         if not fuse[node]:
             continue
         shares = model.shares[node]
-        free = op.name in NEVER_WRITTEN  # in a loop these are addresses, or computed once per row
-        ns = 0.0 if free else element_ns(graph, node, rates[node])
+        ns = 0.0 if op.name in _ADDRESSES else element_ns(graph, node, rates[node])
         if op.name == "reduce":
             ns = reduced_ns(graph, node) * shares[0]
         for operand, share in zip(graph.operand_lists[node], shares, strict=True):
