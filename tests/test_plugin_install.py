@@ -176,3 +176,20 @@ def test_the_hook_is_registered_only_while_it_is_needed(monkeypatch):
     other.close()
     other.close()
     assert calls == ["regis", "clear"]
+
+
+@pytest.mark.parametrize("policy", ["heuristic", "shipped"])
+def test_the_first_compile_imports_nothing_of_ours(policy):
+    script = f"""
+import sys
+import graphopt
+import jax, jax.numpy as jnp
+graphopt.install({policy!r}, store=False)
+before = set(sys.modules)
+x = jnp.ones((64, 64))
+jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda i, c: jnp.sin(c @ x) + c.T, x).sum())(x)
+late = [name for name in set(sys.modules) - before if name.startswith("graphopt")]
+assert graphopt.report().seen and not late, late
+"""
+    done = run_python("-c", script)
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
@@ -45,8 +45,8 @@ from graphopt.store.journal import add_to_journal, read_marked
 SECONDS: Final = 30.0
 """Of searching, at which the methods are compared besides."""
 
-CURVE: Final = (1, 2, 5, 10, 20, EVALUATIONS)
-"""Evaluations at which the best so far is measured again: learning curves."""
+CURVE: Final = (1, 2, 5, 10, 20)
+"""Evaluations before the last at which the best so far is measured again: learning curves."""
 
 RANDOM_SHARES: Final = (0.02, 0.1, 0.3)
 """Parts of XLA's decisions that random draws change, in turn."""
@@ -155,20 +155,23 @@ class MethodsRow:
     Attributes:
         program: its name.
         nodes: of its graph.
-        by_evaluations: method -> speed-up of its best of `evaluations`, measured again.
+        curves: method -> speed-ups of its best of so many evaluations (`counts`), measured again.
         by_seconds: method -> speed-up of its best of the first `seconds`, measured again.
         evaluations: that each method had.
         seconds: of searching.
-        curves: method -> speed-ups of its best of the first `CURVE` evaluations, measured again.
     """
 
     program: str
     nodes: int
-    by_evaluations: dict[str, float]
+    curves: dict[str, list[float]]
     by_seconds: dict[str, float]
     evaluations: int
     seconds: float
-    curves: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def by_evaluations(self) -> dict[str, float]:
+        """Method -> speed-up of its best of all evaluations."""
+        return {name: curve[-1] for name, curve in self.curves.items()}
 
     def __str__(self) -> str:
         """A row of a Markdown table."""
@@ -209,12 +212,16 @@ def compare_methods(
         return MethodsRow(
             program.name,
             len(graph),
-            {n: judge(best, _within(evaluations)) for n, best in bests.items()},
+            {n: [judge(b, _within(k)) for k in counts(evaluations)] for n, b in bests.items()},
             {n: judge(best, lambda b: b.seconds <= seconds) for n, best in bests.items()},
             evaluations,
             seconds,
-            {n: [judge(best, _within(k)) for k in CURVE] for n, best in bests.items()},
         )
+
+
+def counts(evaluations: int) -> list[int]:
+    """Evaluations at which the best so far counts: those of `CURVE` before the last, and the last."""
+    return [*(k for k in CURVE if k < evaluations), evaluations]
 
 
 def _within(evaluations: int) -> Callable[[Best], bool]:
@@ -244,7 +251,9 @@ def bench_methods(console: Console, out: Path) -> None:
         out: directory of ``methods.jsonl``, which keeps finished programs; those in it are not run again.
     """
     policy = resolve(DEFAULT)
-    mark = {"policy": policy.key, "evaluations": EVALUATIONS, "seconds": SECONDS}
+    mark = {
+        "policy": policy.key, "evaluations": EVALUATIONS, "seconds": SECONDS, "curve": list(CURVE),
+    }  # fmt: skip
     path = out / "methods.jsonl"
     known = finished(path, mark)
     names = (*METHODS, *TUNERS)
@@ -263,14 +272,14 @@ def bench_methods(console: Console, out: Path) -> None:
         say(str(row))
         rows.append(row)
     say(summary(rows))
-    say(learning_curves(rows))
+    say(learning_curves(rows, EVALUATIONS))
 
 
 def finished(path: Path, mark: dict[str, Any]) -> dict[str, MethodsRow]:
     """Rows of an earlier run with the same policy and limits, by program."""
     found = {}
     for entry in read_marked(path, mark):
-        del entry["policy"]
+        del entry["policy"], entry["curve"]
         found[entry["program"]] = MethodsRow(**entry)
     return found
 
@@ -289,17 +298,14 @@ def summary(rows: Sequence[MethodsRow]) -> str:
     return f"| geometric mean of {len(rows)} | {' | '.join(cells)} |"
 
 
-def learning_curves(rows: Sequence[MethodsRow]) -> str:
+def learning_curves(rows: Sequence[MethodsRow], evaluations: int) -> str:
     """A Markdown table: geometric means of the programs by method and number of evaluations."""
-    drawn = [row for row in rows if row.curves]
-    if not drawn:
-        return "no learning curves were measured"
+    columns = counts(evaluations)
     lines = [
-        f"| best of so many evaluations, {len(drawn)} programs | {' | '.join(map(str, CURVE))} |",
-        f"|{' --- |' * (1 + len(CURVE))}",
+        f"| best of so many evaluations | {' | '.join(map(str, columns))} |",
+        f"|{' --- |' * (1 + len(columns))}",
     ]
-    for name in drawn[0].curves:
-        columns = zip(*(row.curves[name] for row in drawn), strict=True)
-        means = [f"{geometric_mean(column):.2f}x" for column in columns]
-        lines.append(f"| {name} | {' | '.join(means)} |")
+    for name in rows[0].curves if rows else ():
+        means = map(geometric_mean, zip(*(row.curves[name] for row in rows), strict=True))
+        lines.append(f"| {name} | {' | '.join(f'{mean:.2f}x' for mean in means)} |")
     return "\n".join(lines)

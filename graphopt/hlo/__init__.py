@@ -1,4 +1,7 @@
-"""HLO modules as graphs: build, decide, rewrite, verify."""
+"""HLO modules as graphs: build, decide, rewrite, verify.
+
+`make_masks` is among the names because graphs import it late: here it is loaded before the first compile.
+"""
 
 from graphopt.hlo.build import build_graph
 from graphopt.hlo.decisions import DecisionBatch, Decisions, Masks

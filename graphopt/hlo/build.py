@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
 from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo import config
 from graphopt.hlo.columns import make_graph
@@ -23,12 +21,14 @@ from graphopt.hlo.inplace import (
     fusion_targets,
     skip_bitcasts,
 )
+from graphopt.hlo.layouts import memory_order
 from graphopt.hlo.module import (
     ComputationIndex,
     Instruction,
     ModuleIndex,
-    Role,
     check_supported,
+    is_inlined_call,
+    is_inlined_call_body,
     is_small_call,
     parse,
 )
@@ -141,7 +141,7 @@ class Builder:
     def run(self) -> None:
         """Builds and orders the drafts of every computation."""
         for computation in self.module.graph_computations():
-            if _inlined_call_body(self.module, computation):
+            if is_inlined_call_body(self.module, computation):
                 continue
             first = len(self.drafts)
             self.owners.append(computation)
@@ -157,7 +157,7 @@ class Builder:
             body = self._inlinable(instruction)
             if body is not None:
                 draft = self._inline_fusion(computation, instruction, body, mergeable)
-            elif _is_inlined_call(self.module, instruction):
+            elif is_inlined_call(self.module, instruction):
                 draft = self._inline_call(computation, instruction)
             else:
                 draft = self._add_plain(computation, instruction, mergeable)
@@ -280,7 +280,7 @@ class Builder:
         """Dynamic-update-slices keep the form XLA gave them: in place at the root, else inside."""
         root_source = skip_bitcasts(body, body.root)
         for inner in body.instructions:
-            if inner.opcode == "copy" and not self._is_fused_transposition(body, inner, mapping):
+            if inner.opcode == "copy" and not self._only_reorders(body, inner, mapping):
                 self._freeze_default(mapping[inner.local], "copy")
             if inner.opcode != "dynamic-update-slice":
                 continue
@@ -290,13 +290,14 @@ class Builder:
             self._freeze_chain(mapping[body.root], rule="in-place-update")
             self._freeze_chain(mapping[inner.operands[0]], rule="update-target")
 
-    def _is_fused_transposition(
+    def _only_reorders(
         self, body: ComputationIndex, copy: Instruction, mapping: dict[int, int]
     ) -> bool:
-        """True for a copy inside a kernel that reorders memory: unlike others it keeps no buffers apart."""
-        before = body.by_id[copy.operands[0]].shape.layout.minor_to_major
-        reorders = list(before) != list(copy.shape.layout.minor_to_major)
-        return reorders and self.drafts[mapping[copy.local]].fused
+        """True for a copy inside a kernel that changes the order of memory: it keeps no buffers apart."""
+        before, after = body.by_id[copy.operands[0]].shape, copy.shape
+        return self.drafts[mapping[copy.local]].fused and memory_order(before) != memory_order(
+            after
+        )
 
     def _freeze_default(self, node: int, rule: str) -> None:
         self._freeze(node, FROZEN_FUSED if self.drafts[node].fused else FROZEN_ROOT, rule)
@@ -430,23 +431,3 @@ class Builder:
                 rule="in-place-order",
             )
         return order
-
-
-def _inlined_call_body(module: ModuleIndex, computation: ComputationIndex) -> bool:
-    if computation.role is not Role.CALLED or computation.caller is None:
-        return False
-    local, owner = computation.caller
-    return _is_inlined_call(module, module.computations[owner].by_id[local])
-
-
-def _is_inlined_call(module: ModuleIndex, instruction: Instruction) -> bool:
-    """True for a small call around exactly one while loop with the same operand."""
-    if not is_small_call(instruction):
-        return False
-    callee = module.computations[instruction.called[0]]
-    root = callee.by_id[callee.root]
-    return (
-        root.opcode == "while"
-        and len(callee.instructions) == 2
-        and not np.any([i.control for i in callee.instructions])
-    )

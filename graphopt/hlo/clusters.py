@@ -155,6 +155,10 @@ class _Uses:
             self.copies = sum([c for _, c in self.tokens.values()])
 
 
+_NO_USES: Final = _Uses({})
+"""In place of those that limit nothing: the library computes every value once."""
+
+
 class ClusterFormer:
     """Forms the clusters of one decision vector, all of them (`run`) or single ones (`isolated`)."""
 
@@ -298,7 +302,7 @@ class ClusterFormer:
             own = uses[node]
             own.add_up()
             if node != root and not self._keeps_fused(
-                node, None if library else own, exempt, len(inside)
+                node, _NO_USES if library else own, exempt, len(inside)
             ):
                 external.append(node)
                 continue
@@ -354,7 +358,7 @@ class ClusterFormer:
     def _keeps_fused(
         self,
         node: int,
-        uses: _Uses | None,
+        uses: _Uses,
         exempt: frozenset[int],
         size: int,
     ) -> bool:
@@ -364,8 +368,6 @@ class ClusterFormer:
         rule = None
         if size >= MAX_NODES or self.budget - size <= 0:
             rule = "cluster-size"
-        elif uses is None:
-            return True
         elif uses.copies > MAX_COPIES:
             rule = "code-size"
         elif (

@@ -130,7 +130,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("copy", "fuse", 1, "a copy separates buffers and stays where it is",
          lambda f: f.plain_copy),
     _frozen_rule(FROZEN_ROOT, "copy", 1, "a copy separates buffers and stays where it is"),
-    _frozen_rule(FROZEN_FUSED, "copy", 0, "a copy inside a fusion stays there"),
+    _frozen_rule(FROZEN_FUSED, "copy", 0, "a copy in a fusion that keeps the order of memory stays there"),
     _frozen_rule(FROZEN_ROOT, "own-buffer", 1, "its buffer is shared with a loop or a result"),
     _frozen_rule(FROZEN_FUSED, "own-buffer", 0, "in memory it would share a buffer that is reused"),
     _frozen_rule(FROZEN_ROOT, "in-place-update", 1, "the update writes into its operand's buffer"),

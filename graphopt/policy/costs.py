@@ -25,6 +25,11 @@ from graphopt.policy.rates import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, r
 from graphopt.policy.walls import is_wall, wall_costs
 from graphopt.policy.windows import WindowCosts, window_costs
 
+MIN_SAVED_NS: Final = 500.0
+MIN_SAVED_SHARE: Final = 0.01
+"""What kernels that are written in another way must save together, in one run and as a part of its time:
+below, writing the module again takes longer than it is worth."""
+
 THUNK_NS: Final = 55.0
 """Dispatch of one kernel by the thunk executor."""
 
@@ -117,6 +122,11 @@ class CostModel:
                 self.callees.setdefault(computation.caller, []).append(index)
         for index in range(len(graph.computations)):
             self.computations.append(self._computation(index))
+
+    @cached_property
+    def rewriting_ns(self) -> float:
+        """Nanoseconds of one run that kernels written in another way must save together."""
+        return max(MIN_SAVED_NS, MIN_SAVED_SHARE * self.computations[-1].default_ns(self.cores))
 
     def _computation(self, index: int) -> LoopCosts:
         graph = self.graph

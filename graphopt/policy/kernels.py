@@ -18,11 +18,6 @@ TILE_NS: Final = 2.5
 TILED_ELEMENT_NS: Final = 0.1
 """Elements of the widest tile; nanoseconds beyond those of a plain loop per tile, and per element."""
 
-MIN_SAVED_NS: Final = 500.0
-MIN_SAVED_SHARE: Final = 0.01
-"""What all kernels together must save, in one run and as a part of its time: below, writing the module again
-takes longer than it is worth."""
-
 
 def loop_kernels(graph: Graph, model: CostModel, decisions: Decisions) -> None:
     """Chooses the loop generator for elementwise kernels, where that saves a part of the program's time.
@@ -45,8 +40,7 @@ def loop_kernels(graph: Graph, model: CostModel, decisions: Decisions) -> None:
         if is_tiled(graph, root, model.members(decisions.fuse, root)):
             chosen.append(root)
             saved += _saved_ns(graph, root) / unit.threads * float(graph.executions[root])
-    least = MIN_SAVED_SHARE * model.computations[-1].default_ns(model.cores)
-    if saved > max(MIN_SAVED_NS, least):
+    if saved > model.rewriting_ns:
         decisions.restructure[chosen] = code
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.layouts import extents
 from graphopt.hlo.module import Role
 from graphopt.hlo.ops import OpKind
 from graphopt.hlo.restructure import CODE
@@ -19,7 +20,6 @@ from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls
 from graphopt.policy.concatenations import is_choice_of_loads, is_slow_fused
 from graphopt.policy.costs import CostModel, LoopCosts
-from graphopt.policy.views import changes_extents
 
 MARGINS: Final = ((50_000.0, 0.7), (200_000.0, 1.0), (math.inf, 1.2))
 """Longest iteration in nanoseconds -> estimated gain from which such a loop becomes native. Matrix products
@@ -144,7 +144,8 @@ def _is_divided_view(graph: Graph, decisions: Decisions, node: int) -> bool:
     if graph.ops[node].name != "bitcast" or not graph.masks.fuse[node, 0]:
         return False
     (operand,) = graph.operand_lists[node]
-    return not decisions.fuse[operand] and changes_extents(graph, node)
+    shapes = graph.source.shapes
+    return not decisions.fuse[operand] and extents(shapes[node]) != extents(shapes[operand])
 
 
 def _include(model: CostModel, nodes: range, inside: set[int]) -> None:

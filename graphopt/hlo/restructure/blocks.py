@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from graphopt.hlo.layouts import memory_order
 from graphopt.hlo.schema import (
     DType,
     HloComputationProto,
@@ -70,12 +71,8 @@ def tuple_shape(parts: Iterable[Any]) -> Any:
 
 def is_row_major(shape: Any) -> bool:
     """True for an array whose last dimension varies fastest, dimensions of size 1 aside."""
-    order = shape.layout.minor_to_major
-    if len(order) < 2:
-        return True
-    dims = shape.dimensions
-    wide = [d for d in order if dims[d] != 1]
-    return wide == sorted(wide, reverse=True)
+    order = memory_order(shape)
+    return order == sorted(order, reverse=True)
 
 
 class ModuleEditor:

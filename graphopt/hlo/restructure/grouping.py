@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.decisions import Decisions, Masks
 from graphopt.hlo.graph import Graph
+from graphopt.hlo.layouts import merges_dimensions
 from graphopt.hlo.ops import OpKind
 from graphopt.machine import UnitKind
 
@@ -60,13 +61,15 @@ def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) ->
 def _leave_views(
     graph: Graph, masks: Masks, fresh: NDArray[np.bool_], decisions: Decisions
 ) -> None:
-    """Kernels end before a change of dimensions: inside, it takes divisions, which do not vectorise."""
+    """Kernels end before dimensions are merged: inside, that takes divisions, which do not vectorise."""
+    shapes = graph.source.shapes
     for node in np.flatnonzero(fresh & ~decisions.fuse).tolist():
         if graph.ops[node].name != "bitcast":
             continue
         (operand,) = graph.operand_lists[node]
-        if decisions.fuse[operand] and graph.ops[operand].kind is OpKind.ELEMENTWISE:
-            decisions.fuse[operand] = not masks.fuse[operand, 0]
+        merges = merges_dimensions(shapes[operand], shapes[node])
+        if merges and graph.ops[operand].kind is OpKind.ELEMENTWISE and masks.fuse[operand, 0]:
+            decisions.fuse[operand] = False
 
 
 def _group_wide(
