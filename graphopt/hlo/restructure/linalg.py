@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
+from graphopt.hlo.layouts import memory_order
 from graphopt.hlo.restructure.blocks import Block, Value, array_shape
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType
@@ -66,9 +67,7 @@ def forbids(candidate: Candidate) -> str | None:
 def _is_column_major(shape: Any) -> bool:
     rank = len(shape.dimensions)
     wanted = [rank - 2, rank - 1, *range(rank - 3, -1, -1)]
-    dims = shape.dimensions
-    order = [d for d in shape.layout.minor_to_major if dims[d] != 1]
-    return rank >= 2 and order == [d for d in wanted if dims[d] != 1]
+    return rank >= 2 and memory_order(shape) == [d for d in wanted if shape.dimensions[d] != 1]
 
 
 def expand(site: Site) -> Value:
