@@ -256,6 +256,8 @@ class Bench:
     placement, placement-real, placement-models, placement-scale or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
+    graphs: tuple[str, ...] = ()
+    """For search and methods: names of held-out programs; every fourth if none is given."""
     out: Path = Path("report/bench")
     """Directory for what search has finished: the same command goes on after an interruption."""
 
@@ -263,7 +265,7 @@ class Bench:
         """Always exit status 0."""
         from graphopt.evaluate.bench import run_bench
 
-        run_bench(self.what, self.budget_s, self.out)
+        run_bench(self.what, self.budget_s, self.out, self.graphs)
         return 0
 
 

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -53,7 +53,11 @@ SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
 
 
 def run_bench(
-    what: str, budget_s: float, out: Path = Path("report/bench"), console: Console | None = None
+    what: str,
+    budget_s: float,
+    out: Path = Path("report/bench"),
+    graphs: Sequence[str] = (),
+    console: Console | None = None,
 ) -> None:
     """Runs one benchmark or all and prints tables.
 
@@ -61,10 +65,11 @@ def run_bench(
         what: name of one benchmark, or all.
         budget_s: seconds of timing per program.
         out: directory for what a long benchmark has finished, so that it can go on.
+        graphs: names of held-out programs for searches; empty for every fourth.
         console: what is written to.
 
     Raises:
-        WorkloadError: there is no such benchmark.
+        WorkloadError: there is no such benchmark, or no such program.
     """
     console = console or Console(width=110)
     benches: dict[str, Callable[[Console, float], None]] = {
@@ -75,8 +80,8 @@ def run_bench(
         "bank-corpus": _bank_corpus,
         "env": _env,
         "agents": _agents,
-        "search": lambda console, _: bench_search(console, out),
-        "methods": lambda console, _: bench_methods(console, out),
+        "search": lambda console, _: bench_search(console, out, graphs),
+        "methods": lambda console, _: bench_methods(console, out, graphs),
         "policy": bench_policy,
         "faults": bench_faults,
         "lazy": _lazy,

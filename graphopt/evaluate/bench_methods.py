@@ -243,12 +243,13 @@ class _Judge:
         return self._known[key]
 
 
-def bench_methods(console: Console, out: Path) -> None:
+def bench_methods(console: Console, out: Path, graphs: Sequence[str] = ()) -> None:
     """Prints a row per program, then geometric means.
 
     Args:
         console: what is written to.
         out: directory of ``methods.jsonl``, which keeps finished programs; those in it are not run again.
+        graphs: names of held-out programs; empty for every fourth.
     """
     policy = resolve(DEFAULT)
     mark = {
@@ -260,7 +261,7 @@ def bench_methods(console: Console, out: Path) -> None:
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"| program | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}")
     rows = []
-    for program in searched_programs():
+    for program in searched_programs(graphs):
         row = known.get(program.name)
         if row is None:
             try:

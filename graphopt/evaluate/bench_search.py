@@ -107,12 +107,13 @@ def search_program(
     return SearchRow(program.name, len(scorer.graph), rivals, steps, evaluations)
 
 
-def bench_search(console: Console, out: Path) -> None:
+def bench_search(console: Console, out: Path, graphs: Sequence[str] = ()) -> None:
     """Prints a row per program, then the geometric mean of how many fewer evaluations it took.
 
     Args:
         console: what is written to.
         out: directory of ``search.jsonl``, which keeps finished programs; those in it are not searched again.
+        graphs: names of held-out programs; empty for every fourth.
     """
     policy = resolve(DEFAULT)
     console.print(
@@ -122,7 +123,7 @@ def bench_search(console: Console, out: Path) -> None:
     )
     known = Finished(out / "search.jsonl", policy.key)
     rows = []
-    for program in searched_programs():
+    for program in searched_programs(graphs):
         row = known.rows.get(program.name) or _row(program, policy, console)
         if row is not None:
             console.print(str(row), highlight=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import load_programs
+from graphopt.corpus.workloads import load_programs, select_programs
 from graphopt.hlo import Decisions
 from graphopt.learn.tune.search import ModuleSearch
 from graphopt.measure.measured import MeasuredScorer
@@ -38,8 +39,17 @@ class Best:
     decisions: Decisions
 
 
-def searched_programs() -> list[Program]:
-    """The programs, in the order in which they are searched."""
+def searched_programs(names: Sequence[str] = ()) -> list[Program]:
+    """The programs, in the order in which they are searched.
+
+    Args:
+        names: of programs of the split; empty for every fourth.
+
+    Raises:
+        WorkloadError: no such program.
+    """
+    if names:
+        return list(select_programs(SPLIT, names, "graphopt bench").values())
     programs = list(load_programs(SPLIT).values())
     return [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]
 
