@@ -343,3 +343,38 @@ def _recurrent_products() -> Built:
         return lax.scan(step, state, None, length=6)
 
     return fn, (0.2 * normal(48, 20), 0.2 * normal(48, 20, seed=1), normal(5, 48, seed=2))
+
+
+@LOOPS.register(
+    "flat_state", family="loop", description="f32[96] state seen as rows, 7 steps, its mirror read"
+)
+def _flat_state() -> Built:
+    def fn(state: Array, row: Array) -> tuple[Pair, Pair]:
+        def step(carry: Pair, _: None) -> tuple[Pair, Pair]:
+            state, momentum = carry
+            rows = state.reshape(8, 12)
+            force = jnp.sin(rows) - rows * row
+            momentum = (0.9 * momentum.reshape(12, 8).T.reshape(8, 12) + force).reshape(-1)
+            moved = (rows + 0.1 * force).reshape(-1)
+            return (moved, momentum), (state @ state[::-1], momentum.reshape(4, 24).max(axis=1))
+
+        return lax.scan(step, (state, jnp.cos(state)), None, length=7)
+
+    return fn, (normal(96), normal(12, seed=1))
+
+
+@LOOPS.register("keys_in_loops", family="loop", description="draws from a carried and a folded key")
+def _keys_in_loops() -> Built:
+    def fn(seed: Array, x: Array) -> tuple[Array, Pair]:
+        root = jax.random.key(seed)
+
+        def step(x: Array, i: Array) -> tuple[Array, Pair]:
+            kick, accept = jax.random.split(jax.random.fold_in(root, i))
+            moved = x + 0.3 * jax.random.normal(kick, x.shape)
+            taken = jax.random.uniform(accept, x.shape) < jnp.exp(jnp.abs(x) - jnp.abs(moved))
+            x = jnp.where(taken, moved, x)
+            return x, (x.sum(), jax.random.bits(kick, (2,)) >> 9)
+
+        return lax.scan(step, x, jnp.arange(9))
+
+    return fn, (np.uint32(3), normal(13))

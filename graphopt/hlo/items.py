@@ -10,7 +10,7 @@ from __future__ import annotations
 from graphopt.hlo.clusters import Clustering
 from graphopt.hlo.decisions import Decisions
 from graphopt.hlo.graph import Computation, Graph
-from graphopt.hlo.joins import Items, join_clusters
+from graphopt.hlo.joins import Items, join_clusters, writing_item
 
 
 def make_items(graph: Graph, decisions: Decisions, clustering: Clustering) -> list[Items]:
@@ -39,7 +39,7 @@ def _items_of(
     for item in items.members:
         items.operands[item] = {items.item_of[o] for o in _reads(graph, clustering, item)} - {item}
         items.ordered[item] = set()
-    _add_control(graph, items)
+    _add_control(graph, clustering, items)
     _add_order_edges(graph, clustering, items, index)
     if decisions.join[computation.first : computation.end].any():
         join_clusters(graph, decisions, clustering, items)
@@ -61,17 +61,18 @@ def _needed(graph: Graph, clustering: Clustering, items: Items) -> set[int]:
     return used
 
 
-def _add_control(graph: Graph, items: Items) -> None:
+def _add_control(graph: Graph, clustering: Clustering, items: Items) -> None:
     first, end = items.computation.first, items.computation.end
     for before, after in graph.control.tolist():
         if first <= after < end and before in items.item_of and after in items.item_of:
-            items.ordered[items.item_of[after]].add(items.item_of[before])
+            writer = writing_item(graph, clustering, after)
+            items.ordered[items.item_of[writer]].add(items.item_of[before])
 
 
 def _add_order_edges(graph: Graph, clustering: Clustering, items: Items, index: int) -> None:
     """Readers of a buffer come before the item that overwrites it."""
     in_place = graph.in_place
-    writers = in_place.writer[index]
+    writers = [writing_item(graph, clustering, node) for node in in_place.writer[index]]
     if not writers:
         return
     for item in items.members:

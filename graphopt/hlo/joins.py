@@ -50,6 +50,20 @@ class Items:
         return self.operands[item] | self.ordered[item]
 
 
+def writing_item(graph: Graph, clustering: Clustering, node: int) -> int:
+    """The item that writes the buffer of a value in memory.
+
+    A kernel that ended with a bitcast by XLA's decision may end in front of it now: what was ordered
+    against the kernel holds for what it has become, not for the bitcast.
+    """
+    while graph.ops[node].name == "bitcast":
+        (operand,) = graph.operand_lists[node]
+        if not (clustering.in_memory[operand] and graph.default.fuse[operand]):
+            break
+        node = operand
+    return node
+
+
 def join_clusters(graph: Graph, decisions: Decisions, clustering: Clustering, items: Items) -> None:
     """Merges joining roots into clusters of the same shape and unit, in place."""
     _Joiner(graph, decisions, clustering, items).run()
@@ -85,7 +99,8 @@ class _Joiner:
         self.join = decisions.join
         self.clustering = clustering
         self.items = items
-        self.writers = set(graph.in_place.writer[graph.computations.index(items.computation)])
+        promises = graph.in_place.writer[graph.computations.index(items.computation)]
+        self.writers = {writing_item(graph, clustering, node) for node in promises}
         self.kinds = [unit.kind for unit in graph.units]
         self.recent: dict[tuple[object, ...], list[int]] = {}
         self.order = list(items.members)

@@ -67,6 +67,15 @@ class Facts:
         return names & (self.library_inside | self.graph.default.fuse | self.default_library)
 
     @cached_property
+    def only_viewed(self) -> BoolArray:
+        """Values that one bitcast reads and nothing else: it names the same memory."""
+        out = np.zeros(len(self.graph), np.bool_)
+        for view in np.flatnonzero(self.bitcast).tolist():
+            (value,) = self.graph.operand_lists[view]
+            out[value] = len(self.graph.user_lists[value]) == 1
+        return out
+
+    @cached_property
     def default_library(self) -> BoolArray:
         """Roots of the clusters that XLA gave to the library."""
         kinds = np.array([u.kind is UnitKind.LIBRARY for u in self.graph.units], np.bool_)
@@ -132,7 +141,8 @@ RULES: Final[tuple[Rule, ...]] = (
     _frozen_rule(FROZEN_ROOT, "copy", 1, "a copy separates buffers and stays where it is"),
     _frozen_rule(FROZEN_FUSED, "copy", 0, "a copy in a fusion that keeps the order of memory stays there"),
     _frozen_rule(FROZEN_ROOT, "own-buffer", 1, "its buffer is shared with a loop or a result"),
-    _frozen_rule(FROZEN_FUSED, "own-buffer", 0, "in memory it would share a buffer that is reused"),
+    Rule("own-buffer", "fuse", 0, "in memory it would share a buffer that is reused, and others read it",
+         lambda f: f.frozen(FROZEN_FUSED, "own-buffer") & ~f.only_viewed),
     _frozen_rule(FROZEN_ROOT, "in-place-update", 1, "the update writes into its operand's buffer"),
     _frozen_rule(FROZEN_FUSED, "in-place-update", 0, "part of an update in place"),
     _frozen_rule(FROZEN_ROOT, "update-target", 1, "its buffer is updated in place"),
@@ -171,7 +181,11 @@ PARTITION_RULE: Final = Rule(
 def _is_writer(facts: Facts) -> BoolArray:
     out = np.zeros(len(facts.graph), np.bool_)
     for writers in facts.graph.in_place.writer:
-        out[list(writers)] = True
+        for node in writers:
+            out[node] = True
+            while facts.bitcast[node]:  # its operand, once in memory, writes in its place
+                (node,) = facts.graph.operand_lists[node]
+                out[node] = True
     return out
 
 

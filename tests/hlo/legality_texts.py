@@ -43,6 +43,18 @@ viewed (y: f32[8,4]) -> f32[4,8] {
   ROOT over = f32[4,8]{1,0} bitcast(under)
 }
 
+again (y: f32[8,4]) -> f32[8,4] {
+  y = f32[8,4]{1,0} parameter(0)
+  equal = f32[8,4]{1,0} tanh(y)
+  ROOT other = f32[8,4]{1,0} negate(equal)
+}
+
+alone (y: f32[8,4]) -> f32[4,8] {
+  y = f32[8,4]{1,0} parameter(0)
+  only_viewed = f32[8,4]{1,0} exponential(y)
+  ROOT its_view = f32[4,8]{1,0} bitcast(only_viewed)
+}
+
 ENTRY main {
   p = f32[8,4]{1,0} parameter(0)
   n = s32[8,4]{1,0} parameter(1)
@@ -57,6 +69,8 @@ ENTRY main {
   sorted = f32[8,4]{1,0} sort(total), dimensions={1}, to_apply=less
   fused = f32[8,4]{1,0} fusion(sorted), kind=kLoop, calls=inside
   view = f32[4,8]{1,0} fusion(fused), kind=kLoop, calls=viewed
+  reader = f32[8,4]{1,0} fusion(fused), kind=kLoop, calls=again
+  second = f32[4,8]{1,0} fusion(fused), kind=kLoop, calls=alone
   below = f32[8,4]{1,0} cosine(fused)
   above = f32[32]{0} bitcast(below)
   best = (f32[8]{0}, s32[8]{0}) reduce(fused, n, zero, none), dimensions={1}, to_apply=pair
@@ -67,8 +81,9 @@ ENTRY main {
   product = f32[8,8]{1,0} dot(wide, view), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   mixed = f32[8,8]{1,0} dot(h, view), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   narrow = f16[8,4]{1,0} negate(h)
-  ROOT all = (f32[4,8]{1,0}, f32[32]{0}, f32[1]{0}, f32[8,8]{1,0}, f32[8,8]{1,0}, f16[8,4]{1,0})
-      tuple(view, above, one, product, mixed, narrow)
+  ROOT all = (f32[4,8]{1,0}, f32[32]{0}, f32[1]{0}, f32[8,8]{1,0}, f32[8,8]{1,0}, f16[8,4]{1,0},
+      f32[8,4]{1,0}, f32[4,8]{1,0})
+      tuple(view, above, one, product, mixed, narrow, reader, second)
 }
 """
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from support import captured, proto_of
 
-from graphopt.hlo import rewrite
+from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.inplace import InPlaceAnalysis, broken_hazards
 from graphopt.hlo.module import Role, parse
+from graphopt.jax_private import hlo_from_text
+from graphopt.machine import UnitKind
 
 from .promises import analysed, broken, hazards
 
@@ -192,6 +194,77 @@ ENTRY main {
         ("b", (), "w2", frozenset({"k", "r"})),
     }
     assert broken(analysis) == {("w2", "r")}
+
+
+# A kernel that writes a carried value, and ends with a reshape.
+
+VIEWED = """\
+HloModule viewed
+
+condition (t: (s32[], f32[32], f32[32])) -> pred[] {
+  t = (s32[], f32[32]{0}, f32[32]{0}) parameter(0)
+  n = s32[] get-tuple-element(t), index=0
+  limit = s32[] constant(5)
+  ROOT less = pred[] compare(n, limit), direction=LT
+}
+
+moves (q: f32[32]) -> f32[32] {
+  q = f32[32]{0} parameter(0)
+  rows = f32[8,4]{1,0} bitcast(q)
+  moved = f32[8,4]{1,0} tanh(rows)
+  ROOT flat = f32[32]{0} bitcast(moved)
+}
+
+body (s: (s32[], f32[32], f32[32])) -> (s32[], f32[32], f32[32]) {
+  s = (s32[], f32[32]{0}, f32[32]{0}) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[32]{0} get-tuple-element(s), index=1
+  e = f32[32]{0} get-tuple-element(s), index=2
+  turned = f32[32]{0} reverse(x), dimensions={0}
+  next = f32[32]{0} fusion(x), kind=kLoop, calls=moves, control-predecessors={turned}
+  seen = f32[32]{0} cosine(turned)
+  e2 = f32[32]{0} add(e, seen)
+  one = s32[] constant(1)
+  i2 = s32[] add(i, one)
+  ROOT out = (s32[], f32[32]{0}, f32[32]{0}) tuple(i2, next, e2)
+}
+
+ENTRY main {
+  zero = s32[] constant(0)
+  start = s32[] copy(zero)
+  p = f32[32]{0} parameter(0)
+  a = f32[32]{0} copy(p)
+  b = f32[32]{0} copy(p)
+  init = (s32[], f32[32]{0}, f32[32]{0}) tuple(start, a, b)
+  ROOT loop = (s32[], f32[32]{0}, f32[32]{0}) while(init), condition=condition, body=body
+}
+"""
+
+
+@pytest.mark.parametrize("ordered_by", ["control", "promise"])
+def test_promises_move_to_the_value_behind_a_reshape(ordered_by):
+    """What was ordered against the kernel holds for the one in its place, not for the bitcast."""
+    text = VIEWED
+    if (
+        ordered_by == "promise"
+    ):  # fused away, the first reader leaves its place to one without order
+        text = text.replace("turned}", "kept}").replace(
+            "  next =", "  kept = f32[32]{0} negate(turned)\n  next ="
+        )
+    graph = build_graph(hlo_from_text(text))
+    name = graph.source.names.index
+    decisions = graph.default.copy()
+    decisions.fuse[name("moved")] = False
+    if ordered_by == "promise":
+        decisions.fuse[name("turned")] = True
+    rewritten = rewrite(graph, decisions).data
+    promises, missing = all_hazards(rewritten)
+    assert (promises > 0, missing) == (True, 0)
+    (loop,) = (c for c in parse(rewritten).graph_computations() if c.role is Role.LOOP_BODY)
+    (flat,) = (i for i in loop.instructions if i.opcode == "bitcast")
+    assert loop.by_id[flat.operands[0]].opcode == "fusion"
+    library = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.LIBRARY)
+    assert graph.masks.why_not(name("moved"), "unit", library) == "in-place-writer"
 
 
 # Real programs.

@@ -48,6 +48,7 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
     ("straight", "separate", "join", 1, "not-a-loop"),
     ("updates", "last", "join", 1, "not-a-loop"),
     ("straight", "kept", "join", 1, "always-fused"),
+    ("straight", "only_viewed", "join", 1, "always-fused"),
     ("loop", "carried", "join", 1, "in-place-writer"),
     ("straight", "sorted", "unit", "loop", "not-a-loop"),
     ("straight", "sorted", "unit", "loop@2", "not-a-loop"),
@@ -69,6 +70,7 @@ FORBIDDEN: list[tuple[str, str, str, int | str, str]] = [
 ALLOWED: list[tuple[str, str, str, int | str]] = [
     ("straight", "back", "fuse", 0),  # it reorders memory: no copy that keeps buffers apart
     ("straight", "mixed", "unit", "native"),  # in another form: it can be replaced
+    ("straight", "only_viewed", "fuse", 0),
     ("straight", "smooth", "fuse", 0),
     ("straight", "smooth", "fuse", 1),
     ("straight", "total", "fuse", 0),
