@@ -4,7 +4,8 @@
 
 Wants the environment of ``benchmarks/third_party/requirements.txt`` and pytest with pytest-timeout. Fetches
 the source distribution of the version that is installed, runs its tests for at most so long, and runs those
-that fail, or cannot be collected, again with ``GRAPHOPT_DISABLE=1``: what fails then too is not ours.
+that fail, or cannot be collected, again, with ``GRAPHOPT_DISABLE=1`` and without: what fails with it too, or
+passes among fewer tests, is not ours.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Outcome:
     Attributes:
         counts: pytest's own summary.
         seen: graphopt's: modules seen, rewritten, kept, fallen back.
-        ours: tests that fail with graphopt and pass without.
+        ours: tests that fail with graphopt, by themselves too, and pass without.
     """
 
     counts: str
@@ -97,9 +98,12 @@ def check(name: str, folder: Path, limit_s: float) -> Outcome:
     (folder / f"{name}.txt").write_text(output)
     again = [test for test in failed if test != CRASH]
     without = run(again, source, limit_s, disabled=True)[1] if again else []
+    doubtful = [test for test in again if test not in without]
+    alone = run(doubtful, source, limit_s, disabled=False)[1] if doubtful else []
+    ours = [test for test in failed if test == CRASH or test in alone]
     counts = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.M) or ["no summary"]
     seen = re.findall(r"^graphopt \(.*?\): (.*?); .*in the hook$", output, re.M) or ["no report"]
-    return Outcome(counts[-1], seen[-1], [test for test in failed if test not in without])
+    return Outcome(counts[-1], seen[-1], ours)
 
 
 def main() -> int:
