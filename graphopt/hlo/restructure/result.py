@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.decisions import FIELDS, DecisionBatch, Decisions
 from graphopt.hlo.graph import Graph
-from graphopt.hlo.restructure.table import replacing
+from graphopt.hlo.restructure.table import CODE, replacing
 from graphopt.machine import UnitKind, unit_index
 
 
@@ -60,7 +60,15 @@ class Restructured:
         native = self._native_origins(batch) & masks.unit[:, unit]
         fields["unit"][native] = unit
         fields["join"][:, self.together & masks.join[:, 1]] = True
+        self._carry_thread(batch, fields["restructure"])
         return DecisionBatch(fields)
+
+    def _carry_thread(self, batch: DecisionBatch, restructure: NDArray[Any]) -> None:
+        """Decides about the program's thread at the node that stands for the program in the new graph."""
+        code = CODE["caller-thread"]
+        moved = (batch.fields["restructure"] == code).any(axis=1)
+        for node in np.flatnonzero(self.graph.masks.restructure[:, code]):
+            restructure[moved, node] = code
 
     def _native_origins(self, batch: DecisionBatch) -> NDArray[np.bool_]:
         """bool [B, N']; fresh nodes whose origin is native, or fused into something that is."""

@@ -73,6 +73,21 @@ def test_it_goes_with_other_decisions():
             np.testing.assert_allclose(want, leaf, rtol=1e-6)
 
 
+def test_it_outlives_replacements_that_change_which_parameter_comes_first():
+    def fn(x: jax.Array, w: jax.Array) -> Any:
+        return jnp.tanh(w) * 2.0, jnp.sum(jnp.exp(x) * jnp.tanh(w) * x)
+
+    program = capture(fn, normal(60, 40), normal(60, 40, seed=1))
+    graph = program.graph
+    assert graph.source.names[0].startswith("arguments_1")
+    decisions = moved(graph)
+    decisions.restructure[graph.masks.restructure[:, CODE["tree-reduce"]]] = CODE["tree-reduce"]
+    written = rewrite(graph, decisions)
+    assert written.restructured == 1
+    assert written.caller_thread
+    assert operations(program, written.data) < 0
+
+
 def test_results_of_plain_kernels_are_bit_equal():
     program = capture(lambda x: x * 2.0 + jnp.roll(x, 1), normal(40, 50))
     compiled = program.compile(rewrite(program.graph, moved(program.graph)).data)
