@@ -68,6 +68,12 @@ PRODUCTS = (
 )  # fmt: skip
 """(rows, contracted, columns)."""
 
+BATCHES = (
+    (8, 4, 4, 4), (64, 4, 4, 4), (500, 4, 4, 4), (60, 6, 6, 6), (100, 3, 3, 3), (32, 8, 8, 8),
+    (16, 12, 12, 12), (80, 1, 80, 2), (32, 1, 16, 8), (80, 1, 2, 80), (4, 16, 16, 16),
+)  # fmt: skip
+"""(matrices, rows, contracted, columns)."""
+
 TIMES = 400
 
 WINDOWS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], Any]] = {
@@ -110,26 +116,29 @@ def per_element(fn: Callable[[Any], Any], dtype: Any, store: Store) -> float:
     return 1e9 * (times[1] - times[0]) / (SIZES[1] - SIZES[0])
 
 
-def repeated(over: tuple[tuple[int, ...], tuple[int, ...]]) -> Callable[[Any, Any], Any]:
+def repeated(numbers: Any) -> Callable[[Any, Any], Any]:
     """A loop of products, each of which depends on the one before."""
 
     def run(a: Any, b: Any) -> Any:
         def body(_: Any, last: Any) -> Any:
-            return lax.dot_general(a.at[0, 0].set(last), b, (over, ((), ()))).ravel()[0] * 1e-3
+            first = a.at[(0,) * a.ndim].set(last)
+            return lax.dot_general(first, b, numbers).ravel()[0] * 1e-3
 
         return lax.fori_loop(0, TIMES, body, jnp.float32(0.1))
 
     return run
 
 
-def product_ns(form: str, sizes: tuple[int, int, int], store: Store) -> list[float]:
-    """Nanoseconds of one product by the library, as plain loops, and in blocks (nan: not legal)."""
-    rows, inner, columns = sizes
-    over = FORMS[form]
-    rng = np.random.default_rng(0)
-    a = rng.random((rows, inner) if over[0] == (1,) else (inner, rows)).astype(np.float32)
-    b = rng.random((inner, columns) if over[1] == (0,) else (columns, inner)).astype(np.float32)
-    data, inputs = make_subject(repeated(over), (a, b)).modules[0]
+def product_ns(form: str, sizes: tuple[int, ...], store: Store) -> list[float]:
+    """Nanoseconds of one product, or a batch of them, in each of `ways` (nan: not legal)."""
+    *batch, rows, inner, columns = sizes
+    left, right = FORMS[form]
+    rng, n = np.random.default_rng(0), len(batch)
+    a = rng.random((*batch, *((rows, inner) if left == (1,) else (inner, rows))))
+    b = rng.random((*batch, *((inner, columns) if right == (0,) else (columns, inner))))
+    numbers = (((left[0] + n,), (right[0] + n,)), (tuple(range(n)),) * 2)
+    args = (a.astype(np.float32), b.astype(np.float32))
+    data, inputs = make_subject(repeated(numbers), args).modules[0]
     graph = build_graph(data)
     with Runner(data, inputs, store) as runner:
         runner.start()
@@ -139,14 +148,23 @@ def product_ns(form: str, sizes: tuple[int, int, int], store: Store) -> list[flo
 
 
 def ways(graph: Graph) -> list[Decisions | None]:
-    """Everything by the library, loops native with plain products, and with blocks (None: not legal)."""
-    native, code = unit_index(graph.units, UnitKind.NATIVE), CODE["dot-blocks"]
+    """XLA's default; native loops with plain products, blocks, reductions; a loop kernel's reduction.
+
+    None where that is not legal.
+    """
     units = graph.default.unit.copy()
-    units[[op.name == "while" for op in graph.ops]] = native
+    units[[op.name == "while" for op in graph.ops]] = unit_index(graph.units, UnitKind.NATIVE)
     plain = graph.default.with_changes(unit=units)
-    legal = graph.masks.restructure[:, code]
-    codes = np.where(legal, code, graph.default.restructure).astype(np.int8)
-    return [graph.default, plain, plain.with_changes(restructure=codes) if legal.any() else None]
+    made: list[Decisions | None] = [graph.default, plain]
+    for start, name in (
+        (plain, "dot-blocks"),
+        (plain, "dot-reduce"),
+        (graph.default, "dot-reduce"),
+    ):
+        legal = graph.masks.restructure[:, CODE[name]]
+        codes = np.where(legal, CODE[name], start.restructure).astype(np.int8)
+        made.append(start.with_changes(restructure=codes) if legal.any() else None)
+    return made
 
 
 def print_operations(only: str, store: Store) -> None:
@@ -160,10 +178,13 @@ def print_operations(only: str, store: Store) -> None:
 
 def print_products(store: Store) -> None:
     """A Markdown table of matrix products."""
-    print("| product | rows, contracted, columns | library, us | plain loops | in blocks |")
-    print("| --- | --- | --- | --- | --- |")
+    print(
+        "| product | (batch,) rows, contracted, columns | default, us | native, plain loops "
+        "| native, in blocks | native, as a reduction | loop kernel, as a reduction |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for form in FORMS:
-        for sizes in PRODUCTS:
+        for sizes in (*PRODUCTS, *BATCHES):
             row = [f"{ns / 1e3:.2f}" if ns == ns else "-" for ns in product_ns(form, sizes, store)]
             print(f"| {form} | {', '.join(map(str, sizes))} | {' | '.join(row)} |", flush=True)
 

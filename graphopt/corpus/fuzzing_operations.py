@@ -46,6 +46,24 @@ def _conv_grad() -> Built:
 
 
 @OPERATIONS.register(
+    "small_matrices",
+    family="linear-algebra",
+    description="batches of f32[4,4] products, vectors, turned",
+)
+def _small_matrices() -> Built:
+    def fn(poses: Array, offsets: Array, points: Array) -> Arrays:
+        moved = poses @ jnp.sin(offsets)
+        seen = jnp.einsum("nij,nkj->nik", moved, poses)
+        return (
+            seen,
+            jnp.einsum("nij,nj->ni", moved, points),
+            jnp.einsum("nij,nik->njk", seen, moved),
+        )
+
+    return fn, (normal(9, 4, 4), normal(9, 4, 4, seed=1), normal(9, 4, seed=2))
+
+
+@OPERATIONS.register(
     "conv_kinds", family="convolution", description="depthwise, dilated, strided 1-D"
 )
 def _conv_kinds() -> Built:

@@ -33,6 +33,7 @@ from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
 from graphopt.policy.ahead import compute_ahead
+from graphopt.policy.batched import reduce_batches
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
 from graphopt.policy.dispatch import caller_thread, is_negligible
 from graphopt.policy.kernels import loop_kernels
@@ -69,6 +70,7 @@ STEPS: Final = (
     "native loops",
     "ahead of loops",
     "small runs",
+    "batched products",
     "reductions",
     "views",
     "keep in memory",
@@ -111,6 +113,8 @@ def heuristic_steps(
         compute_ahead(graph, decisions)
     if "small runs" in steps:
         small_runs(graph, model, decisions, native)
+    if "batched products" in steps:
+        reduce_batches(graph, model, decisions)
     if "reductions" in steps:
         walls.replace_reductions(graph, decisions, model.computations[-1].default_ns(model.cores))
     if "views" in steps:

@@ -126,8 +126,8 @@ def _write_faster(graph: Graph, model: CostModel, decisions: Decisions, node: in
     """Gives products, windows, concatenations and views in native code the faster form; others stay."""
     if decisions.restructure[node]:
         return
-    if graph.ops[node].name == "dot" and model.product(node).in_blocks:
-        decisions.restructure[node] = CODE["dot-blocks"]
+    if graph.ops[node].name == "dot":
+        decisions.restructure[node] = CODE[model.product(node).native_form]
     elif node in model.windows and model.windows[node].is_shifted:
         decisions.restructure[node] = CODE["window-doubling"]
     elif is_choice_of_loads(graph, decisions, node):

@@ -12,10 +12,19 @@ from graphopt.hlo import Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.product_blocks import SHORT, Product, product_of
 from graphopt.hlo.schema import DType, HloInstructionProto
+from graphopt.machine import UnitKind
 from graphopt.policy.rates import OPERATIONS_PER_NS
 
 RUNTIME_CALL_NS: Final = 400.0
 """A call of the matrix library, whatever its size."""
+
+NAIVE: Final = 3
+CALLED: Final = 8
+"""Longest dimension of matrices that XLA multiplies in loops of its own, and of those of a batch for each of
+which it calls the matrix library; larger ones of a batch are one call."""
+
+LIBRARY_MATRIX_NS: Final = 70.0
+"""Each matrix of a batch that the kernel library multiplies."""
 
 TURNED_CALL_NS: Final = 600.0
 """What it takes longer if it must transpose an operand."""
@@ -33,6 +42,16 @@ NARROW: Final = 16
 NARROW_FLOPS_PER_NS: Final = 12.0
 NARROW_BLOCKS_FLOPS_PER_NS: Final = 5.5
 """Short sums, and blocks, with fewer columns than that."""
+
+BATCHED_FLOPS_PER_NS: Final = 6.0
+"""Plain loops over a batch of matrices of fewer columns than `NARROW`, or of columns that lie apart."""
+
+REDUCED_RESULT_NS: Final = 0.3
+REDUCED_FLOPS_PER_NS: Final = 8.0
+REDUCED_ROWS_FLOPS_PER_NS: Final = 33.0
+LEAST_COLUMNS: Final = 8
+"""A batch as a multiplication and a reduction: a result, and the products of each; faster with so many
+columns that lie together, and sums that LLVM writes out."""
 
 SLOW_FLOPS_PER_NS: Final = 3.0
 LONG_FLOPS_PER_NS: Final = 1.7
@@ -67,21 +86,25 @@ class ProductCosts:
         library_ns: by the matrix library.
         plain_ns: as plain loops in native code.
         blocks_ns: in blocks in native code; None if that is not legal.
+        reduced_ns: as a multiplication and a reduction, in native code or a loop kernel; None if that is not
+            legal, or no batch.
     """
 
     library_ns: float
     plain_ns: float
     blocks_ns: float | None
+    reduced_ns: float | None = None
 
     @property
-    def in_blocks(self) -> bool:
-        """True if blocks are legal and faster than plain loops."""
-        return self.blocks_ns is not None and self.blocks_ns < self.plain_ns
+    def native_form(self) -> str:
+        """The restructure that is fastest in native code; ``keep`` for plain loops."""
+        forms = {"keep": self.plain_ns, "dot-blocks": self.blocks_ns, "dot-reduce": self.reduced_ns}
+        return min((ns, name) for name, ns in forms.items() if ns is not None)[1]
 
     @property
     def native_ns(self) -> float:
-        """In native code, in the faster of the two forms."""
-        return self.plain_ns if self.blocks_ns is None else min(self.blocks_ns, self.plain_ns)
+        """In native code, in the fastest form."""
+        return min(ns for ns in (self.plain_ns, self.blocks_ns, self.reduced_ns) if ns is not None)
 
 
 def product_costs(graph: Graph, node: int) -> ProductCosts:
@@ -93,14 +116,42 @@ def product_costs(graph: Graph, node: int) -> ProductCosts:
     work = dot_flops(graph, node) * slower
     turned = product is not None and (product.left_turned or product.right_turned)
     library = RUNTIME_CALL_NS + TURNED_CALL_NS * turned + work / DOT_FLOPS_PER_NS
+    if product is not None and product.batch > 1:
+        library += product.batch * _matrix_ns(graph, node, product)
     if product is None:
         return ProductCosts(library, work / SLOW_FLOPS_PER_NS, None)
     legal = graph.masks.restructure[node, CODE["dot-blocks"]]
     blocks = _blocks_ns(product, work, slower) if legal else None
-    return ProductCosts(library, work / _plain_rate(product), blocks)
+    batched = product.batch > 1 and product.columns > 1
+    legal = batched and graph.masks.restructure[node, CODE["dot-reduce"]]
+    reduced = _reduced_ns(product, work, slower) if legal else None
+    return ProductCosts(library, work / _plain_rate(product), blocks, reduced)
+
+
+def _matrix_ns(graph: Graph, node: int, product: Product) -> float:
+    """What XLA takes for each matrix of a batch beside its rate: a call, or a scalar loop for a vector."""
+    if graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY:
+        return LIBRARY_MATRIX_NS
+    if product.rows == 1:
+        apart = 1 < product.columns < LEAST_COLUMNS and not product.right_turned
+        return 2.0 * product.inner * product.columns / SLOW_FLOPS_PER_NS if apart else 0.0
+    longest = max(product.rows, product.inner, product.columns)
+    return RUNTIME_CALL_NS if product.columns > 1 and NAIVE < longest <= CALLED else 0.0
+
+
+def _reduced_ns(product: Product, work: float, slower: float) -> float:
+    results = product.batch * product.rows * product.columns
+    together = product.columns >= LEAST_COLUMNS and not product.right_turned
+    fast = together and product.inner <= SHORT
+    rate = REDUCED_ROWS_FLOPS_PER_NS if fast else REDUCED_FLOPS_PER_NS
+    return REDUCED_RESULT_NS * results * slower + work / rate
 
 
 def _plain_rate(product: Product) -> float:
+    if product.batch > 1 and product.columns > 1:
+        short = product.right_turned and product.inner < NARROW
+        if product.columns < NARROW or short or (product.right_turned and product.rows > 1):
+            return BATCHED_FLOPS_PER_NS
     if product.is_fast:
         return _fast_rate(product, NARROW_FLOPS_PER_NS)
     return LONG_FLOPS_PER_NS if product.inner > LONG_SUM else SLOW_FLOPS_PER_NS

@@ -16,7 +16,10 @@ from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.schema import DType
 
 MAX_MULTIPLICATIONS: Final = 1 << 15
-"""Largest product, batch included: beyond, the matrix library wins by far."""
+"""Largest single product: beyond, the matrix library wins by far."""
+
+MAX_BATCHED: Final = 1 << 21
+"""Most multiplications, batch included: beyond, two cores win."""
 
 RULES: Final = {
     "dot-type": "sums in this type would be too rough",
@@ -40,7 +43,9 @@ def forbids(candidate: Candidate) -> str | None:
     size = prod(candidate.shape.dimensions) * prod(
         left[d] for d in numbers.lhs_contracting_dimensions
     )
-    return None if 1 <= size <= MAX_MULTIPLICATIONS else "dot-size"
+    batch = prod(left[d] for d in numbers.lhs_batch_dimensions)
+    small = 1 <= size <= min(batch * MAX_MULTIPLICATIONS, MAX_BATCHED)
+    return None if small else "dot-size"
 
 
 def expand(site: Site) -> Value:
