@@ -33,13 +33,13 @@ from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
 from graphopt.policy.ahead import compute_ahead
-from graphopt.policy.batched import reduce_batches
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
 from graphopt.policy.dispatch import caller_thread, is_negligible
 from graphopt.policy.kernels import loop_kernels
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
 from graphopt.policy.reductions import leave_library
+from graphopt.policy.small_matrices import reduce_batches
 from graphopt.policy.views import end_before_views
 
 LARGE_BYTES: Final = 1 << 18
