@@ -71,7 +71,8 @@ def config(**changes: object) -> TrainConfig:
     fields = {
         "model": MODEL,
         "rollout": RolloutConfig(graphs=2, samples=12),
-        "ppo": PPOConfig(epochs=2, entropy=0.005),
+        # With less, what is learnt last may stay wrong: nothing is drawn any more that would show it.
+        "ppo": PPOConfig(epochs=2, entropy=0.02),
         "imitation": ImitationConfig(enabled=False),
         "stages": (StageConfig("flip", "flip", 140, 1e-2, imitation=0.0),),
         "validate_every": 10,
