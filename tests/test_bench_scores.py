@@ -11,6 +11,8 @@ from rich.console import Console
 from small_programs import STATE, chain
 
 from graphopt.corpus import Program
+from graphopt.errors import WorkloadError
+from graphopt.evaluate.bench import run_bench
 from graphopt.evaluate.bench_bank_corpus import FEWEST, compare_program, summary
 from graphopt.evaluate.bench_methods import (
     METHODS,
@@ -161,3 +163,20 @@ def test_an_interrupted_comparison_of_methods_goes_on(tmp_path):
     assert not finished(path, mark | {"policy": "another"})
     assert str(row) == "| p | 2.00x / 1.50x |"
     assert methods_summary([]) == "nothing was measured"
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "message"),
+    [
+        ("nothing", (), "no benchmark"),
+        ("identity", ("gan_grads",), "takes no names"),
+        ("all", ("gan_grads",), "takes no names"),
+        ("methods", ("nobody",), "no program nobody"),
+        ("search", ("nobody",), "no program nobody"),
+    ],
+)
+def test_benchmarks_refuse_names_that_they_would_ignore_or_do_not_know(
+    what, names, message, tmp_path
+):
+    with pytest.raises(WorkloadError, match=message):
+        run_bench(what, 1.0, tmp_path, names)

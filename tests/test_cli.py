@@ -224,9 +224,9 @@ def test_fuzz_passes_its_options_on_and_fails_on_failures(calls, failures, statu
 def test_bench_passes_its_options_on(calls):
     seen = calls("graphopt.evaluate.bench", "run_bench", None)
     assert main(["bench"]) == 0
-    assert main(["bench", "identity", "--budget-s", "1", "--graphs", "a", "b"]) == 0
+    assert main(["bench", "methods", "--budget-s", "1", "--graphs", "a", "b"]) == 0
     assert seen[0]["what"] == "all"
-    assert {"what": "identity", "budget_s": 1.0, "graphs": ("a", "b")}.items() <= seen[1].items()
+    assert {"what": "methods", "budget_s": 1.0, "graphs": ("a", "b")}.items() <= seen[1].items()
 
 
 @pytest.mark.parametrize(("healthy", "status"), [(True, 0), (False, 1)])

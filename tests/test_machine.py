@@ -3,23 +3,13 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
 
 from graphopt.errors import ConfigError, ModuleFormatError
 from graphopt.jax_private import hlo_from_text
-from graphopt.machine import (
-    Machine,
-    Unit,
-    UnitKind,
-    cpu_units,
-    machine_key,
-    probe,
-    read_machine,
-    round_trip_ns,
-)
+from graphopt.machine import Machine, Unit, UnitKind, cpu_units, machine_key, probe, read_machine
 from graphopt.machine import units as tables
 
 CPU_INFO = """\
@@ -249,25 +239,3 @@ def test_importing_the_machine_does_not_import_jax():
     """)
     source = str(Path(tables.__file__).parents[1])
     subprocess.run([sys.executable, "-c", script, source], check=True)
-
-
-def test_waking_is_measured_once_and_leaves_nothing_behind():
-    round_trip_ns.cache_clear()
-    files = len(os.listdir("/proc/self/fd"))
-    taken = round_trip_ns()
-    assert 100.0 < taken < 1e9
-    assert round_trip_ns() == taken
-    for thread in threading.enumerate():
-        if thread.name == "graphopt-waking":
-            thread.join(timeout=30)
-    assert len(os.listdir("/proc/self/fd")) == files
-
-
-def test_waking_takes_forever_where_no_thread_can_be_started(monkeypatch):
-    def refuse(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    round_trip_ns.cache_clear()
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert round_trip_ns() == float("inf")
-    round_trip_ns.cache_clear()

@@ -49,6 +49,9 @@ IDENTITY_COMPILES: Final = 5
 LARGE: Final = ("scan_many_carries_grad",)
 """Not in the check of the kernel bank: 40 compiles of 2,360 nodes take longer than all others together."""
 
+SEARCHES: Final = ("search", "methods")
+"""Benchmarks that take names of programs."""
+
 SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
 
 
@@ -69,7 +72,7 @@ def run_bench(
         console: what is written to.
 
     Raises:
-        WorkloadError: there is no such benchmark, or no such program.
+        WorkloadError: there is no such benchmark, or no such program, or it takes no names.
     """
     console = console or Console(width=110)
     benches: dict[str, Callable[[Console, float], None]] = {
@@ -95,6 +98,12 @@ def run_bench(
             what=f"no benchmark {what!r}",
             where="graphopt bench",
             fix=f"Use {', '.join(benches)} or all.",
+        )
+    if graphs and what not in SEARCHES:
+        raise WorkloadError(
+            what=f"benchmark {what} takes no names of programs",
+            where="graphopt bench --graphs",
+            fix=f"Leave them out, or use {' or '.join(SEARCHES)}.",
         )
     for name, bench in benches.items():
         if what in (name, "all"):

@@ -8,7 +8,7 @@ import platform
 import graphopt.version
 from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
-from graphopt.machine import probe, round_trip_ns
+from graphopt.machine import probe
 
 
 def diagnose() -> tuple[str, bool]:
@@ -30,7 +30,6 @@ def diagnose() -> tuple[str, bool]:
     machine = probe()
     lines.append(f"machine: {machine}")
     lines += [f"  unit {unit.name}: {unit.description}" for unit in machine.units]
-    lines.append(f"two cores wake each other in {round_trip_ns() / 1000:.1f} us")
     lines.append(f"store: {_store_note()}")
     lines += [f"left alone: {text}" for text in _left_alone()]
     return "\n".join(lines), healthy

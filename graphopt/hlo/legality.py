@@ -67,15 +67,6 @@ class Facts:
         return names & (self.library_inside | self.graph.default.fuse | self.default_library)
 
     @cached_property
-    def only_viewed(self) -> BoolArray:
-        """Values that one bitcast reads and nothing else: it names the same memory."""
-        out = np.zeros(len(self.graph), np.bool_)
-        for view in np.flatnonzero(self.bitcast).tolist():
-            (value,) = self.graph.operand_lists[view]
-            out[value] = len(self.graph.user_lists[value]) == 1
-        return out
-
-    @cached_property
     def default_library(self) -> BoolArray:
         """Roots of the clusters that XLA gave to the library."""
         kinds = np.array([u.kind is UnitKind.LIBRARY for u in self.graph.units], np.bool_)
@@ -142,7 +133,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _frozen_rule(FROZEN_FUSED, "copy", 0, "a copy in a fusion that keeps the order of memory stays there"),
     _frozen_rule(FROZEN_ROOT, "own-buffer", 1, "its buffer is shared with a loop or a result"),
     Rule("own-buffer", "fuse", 0, "in memory it would share a buffer that is reused, and others read it",
-         lambda f: f.frozen(FROZEN_FUSED, "own-buffer") & ~f.only_viewed),
+         lambda f: _shares_read_buffer(f)),
     _frozen_rule(FROZEN_ROOT, "in-place-update", 1, "the update writes into its operand's buffer"),
     _frozen_rule(FROZEN_FUSED, "in-place-update", 0, "part of an update in place"),
     _frozen_rule(FROZEN_ROOT, "update-target", 1, "its buffer is updated in place"),
@@ -176,6 +167,14 @@ PARTITION_RULE: Final = Rule(
     "partition", "unit", UnitKind.LOOP, "the shape cannot be split into so many parts",
     lambda f: np.zeros(len(f.graph), np.bool_),
 )  # fmt: skip
+
+
+def _shares_read_buffer(facts: Facts) -> BoolArray:
+    """Values behind the bitcast that names a shared buffer, and that something else reads too."""
+    out = facts.frozen(FROZEN_FUSED, "own-buffer")
+    for value in np.flatnonzero(out).tolist():
+        out[value] = len(facts.graph.user_lists[value]) > 1
+    return out
 
 
 def _is_writer(facts: Facts) -> BoolArray:

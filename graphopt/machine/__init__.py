@@ -2,7 +2,6 @@
 
 from graphopt.machine.machine import Machine, machine_key, probe, read_machine
 from graphopt.machine.units import Unit, UnitKind, cpu_units, unit_index
-from graphopt.machine.waking import round_trip_ns
 
 __all__ = [
     "Machine",
@@ -12,6 +11,5 @@ __all__ = [
     "machine_key",
     "probe",
     "read_machine",
-    "round_trip_ns",
     "unit_index",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
-from graphopt.machine import UnitKind, round_trip_ns, unit_index
+from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import CostModel
 from graphopt.policy.native import program_ns
 
@@ -19,10 +19,8 @@ FEW_KERNELS: Final = 2
 """Programs of so few kernels, and shorter than that, take a small part of what calling them does."""
 
 MAX_LIBRARY_CALLS: Final = 8
-FAST_ROUND_TRIP_NS: Final = 55_000.0
-"""Programs of more calls of the library stay with a worker, unless cores wake each other as fast as this:
-they share the work of such programs, and hand it to and fro. On a machine that takes 25,000 to 42,000 all of
-seven programs gained on the caller's thread; on one whose calls take twice as long five lost."""
+"""Programs of more calls of the library stay with a worker: of seven such programs all gained on the caller's
+thread on one machine, and five lost on another of the same type, whose calls take twice as long."""
 
 MAX_PROGRAM_NS: Final = 150_000.0
 """Estimated. Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer
@@ -42,10 +40,7 @@ def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
     if not len(allowed):
         return
     short = MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS
-    if short and (
-        _library_calls(graph, decisions) <= MAX_LIBRARY_CALLS
-        or round_trip_ns() < FAST_ROUND_TRIP_NS
-    ):
+    if short and _library_calls(graph, decisions) <= MAX_LIBRARY_CALLS:
         decisions.restructure[allowed[0]] = CODE["caller-thread"]
 
 

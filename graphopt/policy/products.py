@@ -6,6 +6,7 @@ Measured by ``python -m benchmarks.rates --products``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from graphopt.hlo import Graph
@@ -98,13 +99,17 @@ class ProductCosts:
     @property
     def native_form(self) -> str:
         """The restructure that is fastest in native code; ``keep`` for plain loops."""
-        forms = {"keep": self.plain_ns, "dot-blocks": self.blocks_ns, "dot-reduce": self.reduced_ns}
-        return min((ns, name) for name, ns in forms.items() if ns is not None)[1]
+        return min(self._native, key=self._native.__getitem__)
 
     @property
     def native_ns(self) -> float:
         """In native code, in the fastest form."""
-        return min(ns for ns in (self.plain_ns, self.blocks_ns, self.reduced_ns) if ns is not None)
+        return self._native[self.native_form]
+
+    @cached_property
+    def _native(self) -> dict[str, float]:
+        forms = {"keep": self.plain_ns, "dot-blocks": self.blocks_ns, "dot-reduce": self.reduced_ns}
+        return {name: ns for name, ns in forms.items() if ns is not None}
 
 
 def product_costs(graph: Graph, node: int) -> ProductCosts:
@@ -116,15 +121,15 @@ def product_costs(graph: Graph, node: int) -> ProductCosts:
     work = dot_flops(graph, node) * slower
     turned = product is not None and (product.left_turned or product.right_turned)
     library = RUNTIME_CALL_NS + TURNED_CALL_NS * turned + work / DOT_FLOPS_PER_NS
-    if product is not None and product.batch > 1:
-        library += product.batch * _matrix_ns(graph, node, product)
     if product is None:
         return ProductCosts(library, work / SLOW_FLOPS_PER_NS, None)
-    legal = graph.masks.restructure[node, CODE["dot-blocks"]]
-    blocks = _blocks_ns(product, work, slower) if legal else None
-    batched = product.batch > 1 and product.columns > 1
-    legal = batched and graph.masks.restructure[node, CODE["dot-reduce"]]
-    reduced = _reduced_ns(product, work, slower) if legal else None
+    legal = graph.masks.restructure[node]
+    blocks = _blocks_ns(product, work, slower) if legal[CODE["dot-blocks"]] else None
+    reduced = None
+    if product.batch > 1:
+        library += product.batch * _matrix_ns(graph, node, product)
+        if product.columns > 1 and legal[CODE["dot-reduce"]]:
+            reduced = _reduced_ns(product, work, slower)
     return ProductCosts(library, work / _plain_rate(product), blocks, reduced)
 
 
@@ -149,8 +154,8 @@ def _reduced_ns(product: Product, work: float, slower: float) -> float:
 
 def _plain_rate(product: Product) -> float:
     if product.batch > 1 and product.columns > 1:
-        short = product.right_turned and product.inner < NARROW
-        if product.columns < NARROW or short or (product.right_turned and product.rows > 1):
+        apart = product.right_turned and (product.rows > 1 or product.inner < NARROW)
+        if apart or product.columns < NARROW:
             return BATCHED_FLOPS_PER_NS
     if product.is_fast:
         return _fast_rate(product, NARROW_FLOPS_PER_NS)

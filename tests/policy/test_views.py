@@ -152,7 +152,7 @@ def flat_state(x: jax.Array, row: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def test_kernels_of_carried_values_end_in_front_of_reshapes():
-    """The loop overwrites the buffer that the reshape names; what reads the old value comes first."""
+    """The reshape names the loop's own buffer, which the kernel in front of it writes now."""
     x, row = arrays((24 * 36,), (36,))
     program, values = ended(flat_state, x, row)
     graph = program.graph
