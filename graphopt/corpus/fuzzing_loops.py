@@ -378,3 +378,17 @@ def _keys_in_loops() -> Built:
         return lax.scan(step, x, jnp.arange(9))
 
     return fn, (np.uint32(3), normal(13))
+
+
+@LOOPS.register("small_functions", family="loop", description="functions of ten small arrays")
+def _small_functions() -> Built:
+    def fn(state: Arrays, drive: Array) -> tuple[Arrays, Array]:
+        def step(state: Arrays, seen: Array) -> tuple[Arrays, Array]:
+            rates = [jax.nn.softplus(x) * jnp.tanh(x - seen) for x in state]
+            total = sum((jnp.exp(-(rate**2)).sum() for rate in rates), jnp.log1p(seen**2))
+            return tuple(0.9 * x + 0.1 * r for x, r in zip(state, rates, strict=True)), total
+
+        return lax.scan(step, state, drive)
+
+    shapes: tuple[tuple[int, ...], ...] = ((), (), (5,), (2, 3), (9,), (1, 4), (), (7,), (3, 3), ())
+    return fn, (tuple(normal(*dims, seed=i) for i, dims in enumerate(shapes)), normal(6, seed=11))

@@ -1,6 +1,6 @@
 """The hand-written heuristic: what a careful engineer would change in XLA:CPU's decisions.
 
-Twelve steps, each a function that edits a copy of XLA's decisions:
+Thirteen steps, each a function that edits a copy of XLA's decisions:
 
 1. loops over small tensors become native regions (dispatch of tiny kernels dominates them); what
    keeps a loop from that, such as a scatter or a call into LAPACK, is replaced;
@@ -15,7 +15,8 @@ Twelve steps, each a function that edits a copy of XLA's decisions:
 9. loops that XLA splits over cores, but that are too short for it, run on one;
 10. short reductions leave the kernel library, whose call takes longer than they do;
 11. kernels of elementwise operations come from XLA's loop code generator, not from its tiled one;
-12. short programs run on the thread that calls them, not on a worker.
+12. functions of scalars and small arrays in native code are computed together;
+13. short programs run on the thread that calls them, not on a worker.
 
 Where a step expects no clear gain it changes nothing; where no step does, the policy returns None.
 """
@@ -35,6 +36,7 @@ from graphopt.policy import walls
 from graphopt.policy.ahead import compute_ahead
 from graphopt.policy.costs import BYTES_PER_NS, CostModel
 from graphopt.policy.dispatch import caller_thread, is_negligible
+from graphopt.policy.functions import pack_functions
 from graphopt.policy.kernels import loop_kernels
 from graphopt.policy.memory import keep_in_memory
 from graphopt.policy.native import native_loops, small_runs
@@ -79,6 +81,7 @@ STEPS: Final = (
     "one core",
     "short reductions",
     "loop kernels",
+    "packed functions",
     "caller thread",
 )
 """Names of the steps, in order."""
@@ -131,6 +134,8 @@ def heuristic_steps(
         leave_library(graph, model, decisions)
     if "loop kernels" in steps:
         loop_kernels(graph, model, decisions)
+    if "packed functions" in steps:
+        pack_functions(graph, model, decisions)
     if "caller thread" in steps:
         caller_thread(graph, model, decisions)
     return decisions

@@ -22,6 +22,7 @@ from graphopt.hlo.graph import Graph
 from graphopt.hlo.items import make_items
 from graphopt.hlo.module import LOCAL_ID, index
 from graphopt.hlo.regions import make_plan
+from graphopt.hlo.restructure import packing
 from graphopt.hlo.restructure.blocks import Block, ModuleEditor, Value
 from graphopt.hlo.restructure.grouping import group
 from graphopt.hlo.restructure.ordering import order_readers
@@ -78,9 +79,13 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     clustering, writer = _emit(graph, _extracting(graph, codes))
     editor = ModuleEditor(writer.module)
     proto = _edited(graph, codes, clustering, writer, editor)
-    bare = build_over(order_readers(proto), graph.units)
+    module = order_readers(proto)
+    if editor.packed:
+        packing.gather(proto, editor)
+        module = order_readers(proto)
+    bare = build_over(module, graph.units)
     origin, fresh = _origins(bare, {**writer.origin, **editor.kept}, editor.fresh)
-    writer = _emit(bare, group(bare, fresh, editor.wide))[1]
+    writer = _emit(bare, group(bare, fresh, editor))[1]
     module = index(writer.module)
     check_signature(module, graph.source.module)
     last = build_over(module, graph.units)

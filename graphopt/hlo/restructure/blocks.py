@@ -84,6 +84,9 @@ class ModuleEditor:
         fresh: (computation id, local id) -> origin, for every instruction that blocks wrote.
         kept: (computation id, local id) -> node that a new instruction still is.
         wide: (computation id, local id) of instructions that repeat an operation for all iterations.
+        packed: names of operations that `graphopt.hlo.restructure.packing` may compute together.
+        alone: (computation id, local id) of instructions that are kernels of their own.
+        views: (computation id, local id) of slices that every reader takes from the array itself.
     """
 
     def __init__(self, module: Any) -> None:
@@ -93,6 +96,9 @@ class ModuleEditor:
         self.fresh: dict[tuple[int, int], int] = {}
         self.kept: dict[tuple[int, int], int] = {}
         self.wide: set[tuple[int, int]] = set()
+        self.packed: set[str] = set()
+        self.alone: set[tuple[int, int]] = set()
+        self.views: set[tuple[int, int]] = set()
         self.written: list[Any] = []
         """Finished new computations that the next edited one must follow."""
         self._next_computation: int = max(self.computations) + 1
@@ -184,6 +190,14 @@ class Block:
         literal.shape.CopyFrom(shape)
         kind = bool if dtype == DType.PRED else (float if dtype in _FLOATS else int)
         getattr(literal, _LITERAL_FIELDS[dtype]).append(kind(value))
+        return self.add("constant", shape, literal=literal.SerializeToString())
+
+    def zeros(self, dtype: int, count: int) -> Value:
+        """A constant array of floating-point zeros."""
+        shape = array_shape(dtype, (count,))
+        literal = LiteralProto()
+        literal.shape.CopyFrom(shape)
+        getattr(literal, _LITERAL_FIELDS[dtype]).extend([0.0] * count)
         return self.add("constant", shape, literal=literal.SerializeToString())
 
     def op(self, opcode: str, *operands: Value) -> Value:

@@ -11,6 +11,7 @@ from graphopt.hlo.decisions import Decisions, Masks
 from graphopt.hlo.graph import Graph
 from graphopt.hlo.layouts import merges_dimensions
 from graphopt.hlo.ops import OpKind
+from graphopt.hlo.restructure.blocks import ModuleEditor
 from graphopt.machine import UnitKind
 
 MAX_REPEATED_COST: Final = 8.0
@@ -28,14 +29,13 @@ _NEVER_GROUPED: Final = frozenset(
 )
 
 
-def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) -> Decisions:
+def group(graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor) -> Decisions:
     """XLA's decisions, with new operations fused into their only reader, and cheap ones into all.
 
     Args:
         graph: after the replacements, all new operations bare.
         fresh: bool [N]; the new operations.
-        wide: (computation id, local id) of instructions that repeat an operation for all iterations of
-            a loop (`ModuleEditor.wide`); they form kernels of their own.
+        editor: that wrote them; says which form kernels of their own, and which none.
     """
     from graphopt.hlo.legality import make_masks  # the rules know the table of restructures
 
@@ -53,9 +53,17 @@ def group(graph: Graph, fresh: NDArray[np.bool_], wide: set[tuple[int, int]]) ->
         readers = graph.user_lists[node]
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
-    _group_wide(graph, masks, wide, decisions)
+    _group_wide(graph, masks, editor.wide, decisions)
+    decisions.fuse[_written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
+    decisions.fuse[_written_as(graph, editor.views) & allowed] = True
     _leave_views(graph, masks, fresh, decisions)
     return decisions
+
+
+def _written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
+    """bool [N]; nodes that some instructions are."""
+    instances = graph.source.instances if instructions else [()] * len(graph)
+    return np.array([any(i in instructions for i in own) for own in instances], np.bool_)
 
 
 def _leave_views(
@@ -81,8 +89,7 @@ def _group_wide(
     own place; so a chain of elementwise operations is best one kernel. Two results, as the two words
     of the generator, share one; a value that leads to more is written to memory.
     """
-    instances = graph.source.instances
-    nodes = [n for n in range(len(graph)) if any(i in wide for i in instances[n])] if wide else []
+    nodes = np.flatnonzero(_written_as(graph, wide)).tolist()
     results: dict[int, frozenset[int]] = {}
     for node in reversed(nodes):
         op = graph.ops[node]

@@ -36,10 +36,10 @@ def restructure_rules(
         common = _common_rule(graph, fuse_rule, ordered, node) if replaces else None
         candidate = Candidate(graph, node)
         for code in codes:
-            rule = common or RESTRUCTURES[code].forbids(candidate)
+            row = RESTRUCTURES[code]
+            rule = (common if row.replaces else None) or row.forbids(candidate)
             if rule is None and not all(
-                _may_be_in_memory(graph, fuse_rule, value)
-                for value in RESTRUCTURES[code].behind(candidate)
+                _may_be_in_memory(graph, fuse_rule, value) for value in row.behind(candidate)
             ):
                 rule = "stays-fused"
             out[node, code] = ALLOWED if rule is None else names.index(rule)

@@ -36,11 +36,16 @@ def order_readers(proto: Any) -> ModuleIndex:
         touched.add(hazard.computation)
     for computation in proto.computations:
         if computation.id in touched:
-            _sort(computation)
+            sort_instructions(computation)
     return index(proto)
 
 
-def _sort(computation: Any) -> None:
+def sort_instructions(computation: Any) -> None:
+    """Puts a computation's instructions in topological order, as far as possible the one they have.
+
+    Raises:
+        UnsupportedModuleError: rule ``in-place-order``: there is none.
+    """
     instructions = list(computation.instructions)
     position = {i.id & LOCAL_ID: p for p, i in enumerate(instructions)}
     before = {

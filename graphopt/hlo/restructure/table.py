@@ -17,6 +17,7 @@ from graphopt.hlo.restructure import (
     generator,
     hoist,
     linalg,
+    packing,
     product_blocks,
     products,
     scatter,
@@ -128,6 +129,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "the same loop, reading what all iterations compute from the counter and constants from arrays",
         hoist.forbids, hoist.expand, hoist.behind, exact=False, around=True,
     ),
+    Restructure(
+        "pack", frozenset(packing.FUNCTIONS),
+        "one array of the arguments of several such functions, and slices of the results",
+        packing.forbids, packing.expand, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -158,6 +164,7 @@ RULES: Final[dict[str, str]] = {
     **generator.RULES,
     **hoist.RULES,
     **linalg.RULES,
+    **packing.RULES,
     **product_blocks.RULES,
     **products.RULES,
     **scatter.RULES,
