@@ -77,12 +77,12 @@ def apply_restructures(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
 
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     clustering, writer = _emit(graph, _extracting(graph, codes))
-    editor = ModuleEditor(writer.module)
+    editor = ModuleEditor(writer.module, writer.origin)
     proto = _edited(graph, codes, clustering, writer, editor)
     module = order_readers(proto)
     if editor.packed:
-        packing.gather(proto, editor)
-        module = order_readers(proto)
+        packing.gather(proto, editor)  # keeps every path from a reader to the writer
+        module = index(proto)
     bare = build_over(module, graph.units)
     origin, fresh = _origins(bare, {**writer.origin, **editor.kept}, editor.fresh)
     writer = _emit(bare, group(bare, fresh, editor))[1]

@@ -7,9 +7,10 @@ bare; grouping them into clusters is left to `graphopt.hlo.restructure.apply`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 from graphopt.hlo.layouts import memory_order
@@ -89,9 +90,12 @@ class ModuleEditor:
         views: (computation id, local id) of slices that every reader takes from the array itself.
     """
 
-    def __init__(self, module: Any) -> None:
-        """Indexes a module."""
+    def __init__(
+        self, module: Any, placed: Mapping[tuple[int, int], int] = MappingProxyType({})
+    ) -> None:
+        """Indexes a module; `placed` says which node an instruction (computation id, local id) is."""
         self.module = module
+        self._placed = placed
         self.computations = {c.id: c for c in module.computations}
         self.fresh: dict[tuple[int, int], int] = {}
         self.kept: dict[tuple[int, int], int] = {}
@@ -113,6 +117,16 @@ class ModuleEditor:
             if name not in self._names:
                 self._names.add(name)
                 return name
+
+    def stands_for(self, copy: tuple[int, int], source: tuple[int, int], origin: int) -> None:
+        """Records that an instruction repeats another: it is the same node, or as new as that is."""
+        self.fresh.pop(copy, None)
+        if source in self.fresh:
+            self.fresh[copy] = origin
+        else:
+            node = self.kept.get(source, self._placed.get(source))
+            if node is not None:
+                self.kept[copy] = node
 
     def new_computation_id(self) -> int:
         """An id that no computation has."""

@@ -24,6 +24,7 @@ from graphopt.hlo.restructure import (
     sliding,
     sorting,
     unroll,
+    unroll_by,
     windows,
 )
 from graphopt.hlo.restructure.blocks import Value
@@ -134,6 +135,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "one array of the arguments of several such functions, and slices of the results",
         packing.forbids, packing.expand, exact=False,
     ),
+    Restructure(
+        "unroll-by-4", frozenset({"while"}),
+        "a loop of a quarter of the iterations, each four of the old ones",
+        unroll_by.forbids, unroll_by.expand, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -171,6 +177,7 @@ RULES: Final[dict[str, str]] = {
     **sliding.RULES,
     **sorting.RULES,
     **unroll.RULES,
+    **unroll_by.RULES,
     **windows.RULES,
 }
 """Rule name -> message, for all rules that forbid a restructure."""
