@@ -15,10 +15,12 @@ from __future__ import annotations
 from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, Final
 
-from graphopt.hlo.module import LOCAL_ID, Role
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo import config
+from graphopt.hlo.module import LOCAL_ID, ComputationIndex, Instruction, ModuleIndex, Role
+from graphopt.hlo.ops import OP_BY_NAME, OpKind
 from graphopt.hlo.restructure.blocks import Block, ModuleEditor, array_shape
 from graphopt.hlo.restructure.sites import Candidate
+from graphopt.hlo.restructure.unroll import MAX_TRIPS
 from graphopt.hlo.schema import DType, HloComputationProto, HloInstructionProto
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ RULES: Final = {
     "calls-out": "it calls code that may wait for something, or call Python",
     "unknown-trips": "it may run for any time: a loop's trip count is not known",
     "long-program": "the caller would wait for too long, and could not prepare the next call",
-    "on-the-caller": "it is a program of so few operations that XLA runs it there already",
+    "on-the-caller": "XLA runs a program of so few operations there already, however its loops are written",
 }
 
 OPCODES: Final = frozenset({"parameter"})
@@ -67,7 +69,7 @@ def forbids(candidate: Candidate) -> str | None:
         return "calls-out"
     if any(op.name == "convolution" for op in graph.ops):
         return "convolution"
-    if sum(_counted(graph, other) for other in range(len(graph))) < CHEAP_OPERATIONS:
+    if most_operations(graph.source.module) < CHEAP_OPERATIONS:
         return "on-the-caller"
     return None
 
@@ -89,23 +91,50 @@ def _calls_out(graph: Graph, node: int) -> bool:
     return not instruction.custom_call_target.startswith(_SAFE_CALLS)
 
 
-def _counted(graph: Graph, node: int) -> int:
-    """About what XLA counts for one execution of a node: its operations, transcendental ones aside."""
-    op, elements = graph.ops[node], int(graph.elements[node])
+def most_operations(module: ModuleIndex) -> int:
+    """About what XLA counts for a module at most, should all its shortest loops be written out.
+
+    The count is that of the kernels as XLA fused them, what several compute counted for each.
+    """
+    times = {int(module.proto.entry_computation_id): 1}
+    total = 0
+    for computation in reversed(module.computations.values()):  # callers before what they call
+        repeated = times.get(computation.id, 0)
+        if not repeated:
+            continue
+        for instruction in computation.instructions:
+            total += repeated * _operations(computation, instruction)
+            if instruction.opcode in ("fusion", "while", "conditional", "call"):
+                trips = _written_out(instruction)
+                times.update((called, repeated * trips) for called in instruction.called)
+    return total
+
+
+def _written_out(instruction: Instruction) -> int:
+    """How often the row ``unroll`` may write the body of an instruction."""
+    if instruction.opcode != "while":
+        return 1
+    trips = config.trip_count(instruction.proto.backend_config)
+    return trips if trips is not None and 0 < trips <= MAX_TRIPS else 1
+
+
+def _operations(computation: ComputationIndex, instruction: Instruction) -> int:
+    """About what XLA counts for one execution of an instruction: its operations, functions aside."""
+    op = OP_BY_NAME.get(instruction.opcode)
+    elements = int(prod(instruction.shape.dimensions))
+    if op is None or op.name in _UNCOUNTED:
+        return 0
     if op.kind is OpKind.ELEMENTWISE:
-        return 0 if op.name in _UNCOUNTED else elements
-    if op.kind is OpKind.REDUCING or op.name in ("sort", "fft"):
-        return max(elements, *(int(graph.elements[o]) for o in graph.operand_lists[node]))
+        return elements
+    read = [int(prod(computation.by_id[o].shape.dimensions)) for o in instruction.operands]
+    if op.name == "sort":
+        return read[0] * (read[0] - 1).bit_length()
+    if op.kind is OpKind.REDUCING or op.name == "fft":
+        return max(elements, *read)
     if op.name == "dot":
-        (left, right) = graph.operand_lists[node]
-        return 2 * elements * _contracted(graph, left, right, elements)
+        # Products per element, from the sizes alone; batches count as if contracted.
+        return 2 * elements * max(1, isqrt(prod(read) // max(elements, 1)))
     return 0
-
-
-def _contracted(graph: Graph, left: int, right: int, elements: int) -> int:
-    """Products per element of a matrix product, from the sizes alone; batches count as if contracted."""
-    sizes = prod(graph.dim_lists[left]) * prod(graph.dim_lists[right])
-    return max(1, isqrt(sizes // max(elements, 1)))
 
 
 def take_off(module: Any) -> None:

@@ -12,7 +12,7 @@ from support import Captured, capture, changed, nodes, normal, unit
 
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.dispatch import CREDIT, first_parameter
+from graphopt.hlo.restructure.dispatch import CREDIT, first_parameter, most_operations
 from graphopt.machine import UnitKind
 
 from .running import everywhere, native
@@ -125,6 +125,32 @@ def test_only_short_programs_that_compute_by_themselves_are_moved():
         lambda x: jax.lax.conv(x.reshape(2, 4, 16, 16) * 2.0, kernel, (1, 1), "SAME"), x
     ) == ("convolution")
     assert rule(lambda x: jnp.linalg.cholesky(x @ x.T + 99 * jnp.eye(64)), x) is None
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * x + jnp.roll(x, 1),
+        lambda x: (jnp.exp(x * 0.5).sum(1) - x[:, 0], jnp.sin(x).max()),
+        lambda x: jnp.sort(x @ x.T) * 2.0,
+        lambda x: jax.lax.scan(lambda c, r: (c * r + 1.0, c.sum()), x[0], x),
+        lambda x: jax.nn.softmax(x) * jnp.where(x > 0, x, 3.0 * x),
+    ],
+)
+def test_operations_are_counted_about_as_xla_does(fn):
+    program = capture(fn, normal(20, 24))
+    counted = operations(program, rewrite(program.graph, program.graph.default).data)
+    assert most_operations(program.graph.source.module) == pytest.approx(counted, rel=0.1, abs=9)
+
+
+def test_loops_that_may_be_written_out_count_in_full():
+    def fn(x: jax.Array) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda i, c: c * 1.01 + c[::-1] * i, x)
+
+    graph = capture(fn, normal(100)).graph
+    body = 100 * 3  # two products and a sum
+    assert most_operations(graph.source.module) >= 5 * body
+    assert rule(fn, normal(100)) is None
 
 
 def test_programs_that_call_python_are_left_to_a_worker():
