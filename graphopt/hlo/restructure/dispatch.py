@@ -32,7 +32,7 @@ RULES: Final = {
     "calls-out": "it calls code that may wait for something, or call Python",
     "unknown-trips": "it may run for any time: a loop's trip count is not known",
     "long-program": "the caller would wait for too long, and could not prepare the next call",
-    "on-the-caller": "XLA runs a program of so few operations there already, however its loops are written",
+    "on-the-caller": "so few operations that XLA runs it there already, however its loops are written",
 }
 
 OPCODES: Final = frozenset({"parameter"})
