@@ -1,0 +1,1 @@
+"""Decisions that must not change by accident: captured modules, machine descriptions, digests."""
