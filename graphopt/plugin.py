@@ -23,9 +23,9 @@ import graphopt.version
 from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError, UnsupportedModuleError
 from graphopt.hlo import Decisions, Graph, rewrite
-from graphopt.hlo.build import build_from_module
 from graphopt.hlo.gc_pause import gc_paused
-from graphopt.hlo.module import check_supported, parse
+from graphopt.hlo.graph.build import build_from_module
+from graphopt.hlo.module.index import check_supported, parse
 from graphopt.machine import machine_key, probe
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve

@@ -17,7 +17,7 @@ from graphopt.corpus import Program
 from graphopt.corpus.demo import DEMO
 from graphopt.corpus.fuzzing import FUZZ
 from graphopt.hlo import Decisions, Graph, build_graph
-from graphopt.hlo.schema import HloInstructionProto, HloModuleProto
+from graphopt.hlo.module.proto import HloInstructionProto, HloModuleProto
 from graphopt.machine import UnitKind, cpu_units, probe
 from graphopt.measure import Compiled, compile_with
 

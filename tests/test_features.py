@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import capture, captured, normal
 
 from graphopt.hlo import build_graph, rewrite, settle
-from graphopt.hlo.synthetic import repeat_module
+from graphopt.hlo.module.repeat import repeat_module
 from graphopt.measure.features import COUNT, FEATURES, combine, kernel_keys
 from graphopt.measure.profile import profile
 from graphopt.measure.stub import StubCompiler

@@ -11,7 +11,8 @@ from graphopt.corpus.generated import SETS, generate, generate_graph, generated_
 from graphopt.corpus.workloads import load_programs
 from graphopt.errors import ConfigError
 from graphopt.evaluate.verification import answer
-from graphopt.hlo import rewrite, verify
+from graphopt.hlo import rewrite
+from graphopt.hlo.emit import verify
 
 
 def run(seed: int, *arguments: object):

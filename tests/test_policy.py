@@ -12,8 +12,8 @@ from small_programs import STATE, rollout
 from support import PROGRAMS, Captured, capture, captured, node, nodes, normal
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph, rewrite
-from graphopt.hlo.graph import UNKNOWN_TRIPS
-from graphopt.hlo.module import Role
+from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
+from graphopt.hlo.module.index import Role
 from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs

@@ -13,7 +13,7 @@ from support import captured
 
 from graphopt.errors import ConfigError
 from graphopt.hlo import DecisionBatch, Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.learn.search import ENGINES, MOVES, Budget, Mover, portfolio
 from graphopt.learn.search.moves import cross, node_heat
 from graphopt.learn.search.result import Ledger

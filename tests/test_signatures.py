@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import captured
 
 from graphopt.hlo import DecisionBatch, Graph, apply_restructures
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import UnitKind
 from graphopt.measure.bank import BankScorer

@@ -15,7 +15,7 @@ from support import capture, captured, changed
 from test_store import make_winner
 
 from graphopt.errors import DecisionError, StoreError
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.store import (
     Store,
     decisions_digest,

@@ -21,7 +21,7 @@ from graphopt.corpus.registry import corpus_programs
 from graphopt.corpus.split import SPLITS, split_of
 from graphopt.errors import WorkloadError
 from graphopt.hlo import Graph, build_graph
-from graphopt.hlo.schema import HloModuleProto
+from graphopt.hlo.module.proto import HloModuleProto
 from graphopt.store.database import environment
 
 _LIBRARIES: Final = ("jax", "flax", "optax", "jraph")

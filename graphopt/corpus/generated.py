@@ -19,7 +19,7 @@ from graphopt.corpus.inputs import Draws
 from graphopt.corpus.program import Built, Program
 from graphopt.errors import ConfigError
 from graphopt.hlo import Graph, build_graph
-from graphopt.hlo.synthetic import repeat_module
+from graphopt.hlo.module.repeat import repeat_module
 
 SETS: Final = 64
 """Programs in the set ``generated``."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graphopt.errors import DecisionError
 from graphopt.hlo import DecisionBatch, Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 
 _FIX: Final = "Pass an integer array from env.action_space, inside info['action_mask']."
 

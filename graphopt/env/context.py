@@ -12,7 +12,7 @@ from graphopt.env.observation import GraphFeatures
 from graphopt.env.rewards import RewardSource
 from graphopt.env.sources import GraphItem
 from graphopt.hlo import Decisions
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure.plans import Outcome
 from graphopt.measure.scoring import Scorer, Scores
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.errors import ConfigError
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure.scoring import Scores
 
 

@@ -46,7 +46,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
 
     Axis letters: N nodes of the graph at hand, M rows of the action space (nodes of the largest
     graph), L edges, D node features, G edge features, F decision fields
-    (`graphopt.hlo.decisions.FIELDS`), V largest number of values of a field.
+    (`graphopt.hlo.graph.decisions.FIELDS`), V largest number of values of a field.
 
     ## Observation space
 
@@ -59,7 +59,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     | ``edge_links`` | [L, 2] int32 | source and target node of each edge; values flow from source to target |
 
     Node features, in order: the operation (``opcode``: code / largest code of
-    `graphopt.hlo.ops.OPS`; ``kind_*``: one of six kinds; ``dtype``: XLA's number / the largest;
+    `graphopt.hlo.module.opcodes.OPS`; ``kind_*``: one of six kinds; ``dtype``: XLA's number / the largest;
     ``elements``, ``bytes`` of the result, ``executions`` per run of the module, ``users``,
     ``operands``: log2(1 + x) / 40; ``rank`` / 8; ``cost`` per element in additions / 32;
     ``expensive``: XLA never recomputes it; ``is_root``: a computation returns its value); then for

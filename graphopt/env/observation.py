@@ -15,9 +15,9 @@ from gymnasium.spaces import GraphInstance
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
-from graphopt.hlo.ops import OPS, OpKind
-from graphopt.hlo.schema import DType
+from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.module.opcodes import OPS, OpKind
+from graphopt.hlo.module.proto import DType
 
 FloatArray = NDArray[np.float32]
 

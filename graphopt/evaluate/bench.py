@@ -36,8 +36,8 @@ from graphopt.evaluate.bench_policy import bench_policy
 from graphopt.evaluate.bench_search import bench_search
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
-from graphopt.hlo.module import parse
-from graphopt.hlo.synthetic import repeat_module
+from graphopt.hlo.module.index import parse
+from graphopt.hlo.module.repeat import repeat_module
 from graphopt.measure import compare, compare_outputs, compile_with
 from graphopt.policy.heuristic import heuristic
 

@@ -14,7 +14,7 @@ from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.demo import DEMO
 from graphopt.hlo import Graph, build_graph
 from graphopt.hlo.gc_pause import gc_paused
-from graphopt.hlo.synthetic import repeat_module
+from graphopt.hlo.module.repeat import repeat_module
 from graphopt.policy.base import SHIPPED
 from graphopt.policy.checkpoint import load
 from graphopt.policy.features import extract

@@ -3,19 +3,14 @@
 `make_masks` is among the names because graphs import it late: here it is loaded before the first compile.
 """
 
-from graphopt.hlo.build import build_graph
-from graphopt.hlo.decisions import DecisionBatch, Decisions, Masks
-from graphopt.hlo.graph import Computation, Graph
-from graphopt.hlo.legality import make_masks
-from graphopt.hlo.restructure import (
-    RESTRUCTURES,
-    Restructured,
-    apply_restructures,
-    restructured,
-    settle,
-)
+from graphopt.hlo.emit.verify import verify
+from graphopt.hlo.graph.build import build_graph
+from graphopt.hlo.graph.decisions import DecisionBatch, Decisions, Masks
+from graphopt.hlo.graph.graph import Computation, Graph
+from graphopt.hlo.legal.rules import make_masks
+from graphopt.hlo.replace import Restructured, apply_restructures, restructured, settle
+from graphopt.hlo.restructure import RESTRUCTURES
 from graphopt.hlo.rewrite import Rewrite, rewrite
-from graphopt.hlo.verify import verify
 
 __all__ = [
     "RESTRUCTURES",

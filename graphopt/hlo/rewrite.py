@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphopt.hlo.clusters import Clustering, form_clusters
-from graphopt.hlo.decisions import Decisions
-from graphopt.hlo.emit import emit
-from graphopt.hlo.graph import Graph
-from graphopt.hlo.items import make_items
-from graphopt.hlo.regions import Plan, Region, make_plan
-from graphopt.hlo.restructure.apply import apply_restructures
-from graphopt.hlo.restructure.dispatch import take_off
+from graphopt.hlo.emit.module import emit
+from graphopt.hlo.emit.verify import verify
+from graphopt.hlo.graph.decisions import Decisions
+from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.module.schedule import write_schedule
+from graphopt.hlo.plan.clusters import Clustering, form_clusters
+from graphopt.hlo.plan.items import make_items
+from graphopt.hlo.plan.regions import Plan, Region, make_plan
+from graphopt.hlo.replace.apply import apply_restructures
+from graphopt.hlo.restructure.rows.caller_thread import take_off
 from graphopt.hlo.restructure.table import CODE, replacing
-from graphopt.hlo.schedule import write_schedule
-from graphopt.hlo.verify import verify
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import DecisionBatch, Decisions, Graph
-from graphopt.hlo.clusters import Cluster, Clustering, form_clusters
-from graphopt.hlo.items import make_items
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.plan.clusters import Cluster, Clustering, form_clusters
+from graphopt.hlo.plan.items import make_items
 from graphopt.machine import UnitKind
 from graphopt.measure import Scores
 from graphopt.policy.estimates import OP_COST, OP_KIND, estimate

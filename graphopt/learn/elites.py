@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graphopt.errors import DecisionError
 from graphopt.hlo import DecisionBatch, Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.learn.problems import Problem
 from graphopt.learn.search import Budget
 from graphopt.learn.search import improve as search

@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import DecisionBatch, Graph
-from graphopt.hlo.clusters import Cluster, Clustering
-from graphopt.hlo.graph import UNKNOWN_TRIPS
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.regions import Plan, Region
-from graphopt.hlo.schema import HloInstructionProto
+from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import HloInstructionProto
+from graphopt.hlo.plan.clusters import Cluster, Clustering
+from graphopt.hlo.plan.regions import Plan, Region
 from graphopt.machine import UnitKind
 from graphopt.measure.plans import Outcome, planned, vector_key
 from graphopt.measure.scoring import Scores
@@ -93,7 +93,7 @@ class AnalyticModel:
         """Seconds per run of the module of every item, by item.
 
         An item is named by the first output of its cluster or by its node (see
-        `graphopt.hlo.items`). The dispatch of a native region is charged to its first item.
+        `graphopt.hlo.plan.items`). The dispatch of a native region is charged to its first item.
         """
         seconds: dict[int, float] = {}
         native = self._native_computations(outcome.clustering)

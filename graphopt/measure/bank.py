@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from graphopt.errors import GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, Restructured, apply_restructures
-from graphopt.hlo.graph import UNKNOWN_TRIPS
-from graphopt.hlo.regions import Region
+from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
+from graphopt.hlo.plan.regions import Region
 from graphopt.hlo.restructure import replacing
 from graphopt.hlo.rewrite import plan
 from graphopt.measure.features import kernels_of

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph, settle
-from graphopt.hlo.clusters import Cluster, Clustering, window_size
-from graphopt.hlo.fingerprint import hash_computation
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.regions import Plan, Region
+from graphopt.hlo.graph.fingerprint import hash_computation
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import HloInstructionProto
+from graphopt.hlo.plan.clusters import Cluster, Clustering, window_size
+from graphopt.hlo.plan.regions import Plan, Region
 from graphopt.hlo.rewrite import plan
-from graphopt.hlo.schema import HloInstructionProto
 from graphopt.machine import UnitKind
 
 FEATURES: Final[tuple[tuple[str, str], ...]] = (

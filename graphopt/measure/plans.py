@@ -10,9 +10,9 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.clusters import Clustering
-from graphopt.hlo.decisions import FIELDS
-from graphopt.hlo.regions import Plan, Region
+from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.plan.clusters import Clustering
+from graphopt.hlo.plan.regions import Plan, Region
 from graphopt.hlo.rewrite import plan
 
 REMEMBERED: Final = 32

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.clusters import Cluster, ClusterFormer
-from graphopt.hlo.joins import reads_at_own_index
+from graphopt.hlo.plan.clusters import Cluster, ClusterFormer
+from graphopt.hlo.plan.joins import reads_at_own_index
 from graphopt.measure.features import COUNT, FEATURES, KernelReader
 from graphopt.measure.kernel_model import KernelModel
 from graphopt.measure.profile import DISPATCH_NS

@@ -5,7 +5,7 @@ fused. A 64-bit hash of that, computed for all nodes of B vectors together, one 
 other, names the cluster. Everything slow (forming the cluster, its time) is done once per name.
 
 Joined roots are named together with the root they join: the nearest earlier one of the same shape and unit.
-Native items are grouped into regions by level, as `graphopt.hlo.regions` does.
+Native items are grouped into regions by level, as `graphopt.hlo.plan.regions` does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import DecisionBatch, Graph
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import replacing
 from graphopt.machine import UnitKind
 

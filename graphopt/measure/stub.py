@@ -19,9 +19,9 @@ import numpy as np
 
 from graphopt import jax_private, xla_hook
 from graphopt.errors import MeasureError
-from graphopt.hlo.module import parse
-from graphopt.hlo.schedule import scheduled
-from graphopt.hlo.schema import DType
+from graphopt.hlo.module.index import parse
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.schedule import scheduled
 
 _NUMPY: dict[int, Any] = {
     DType.PRED: np.bool_,

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.hoist import plan_of
+from graphopt.hlo.restructure.rows.hoist import plan_of
 from graphopt.hlo.restructure.sites import Candidate
 
 MIN_WORK: Final = 300_000.0

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.changes import changed, single_changes
 from graphopt.policy.costs import CostModel

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import REPLACES, replacing
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import BYTES_PER_NS, THUNK_NS, CostModel

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.clusters import roots_around
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.schema import HloInstructionProto
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import HloInstructionProto
+from graphopt.hlo.plan.clusters import roots_around
 from graphopt.policy.costs import CostModel
 
 MIN_CONCATENATED: Final = 512

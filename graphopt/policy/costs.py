@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Graph
-from graphopt.hlo.clusters import fused_into
-from graphopt.hlo.module import Role
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.plan.clusters import fused_into
 from graphopt.machine import UnitKind
 from graphopt.policy import recompute
 from graphopt.policy.products import ProductCosts, product_costs
@@ -245,7 +245,7 @@ def code_length(graph: Graph, node: int) -> float:
 
 def trips(graph: Graph, computation: int) -> float:
     """Iterations of the loop that a body or condition belongs to."""
-    from graphopt.hlo.graph import UNKNOWN_TRIPS
+    from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
 
     known = graph.computations[computation].trip_count
     return UNKNOWN_TRIPS if known is None else float(known)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Graph
-from graphopt.hlo.module import Role
-from graphopt.hlo.ops import OPS, OpKind
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.policy.products import dot_flops
 
 FloatArray = NDArray[np.float64]
@@ -89,7 +89,7 @@ def estimate(graph: Graph) -> Estimates:
 
 def _add_callees(graph: Graph, default: FloatArray, native: FloatArray, own: FloatArray) -> None:
     """Adds to every loop and branch what it runs; to `own` only the dispatch of iterations."""
-    from graphopt.hlo.graph import UNKNOWN_TRIPS
+    from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
 
     branches: dict[int, int] = {}
     for computation in graph.computations:

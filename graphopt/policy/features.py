@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.module import Role
-from graphopt.hlo.ops import OPS
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.opcodes import OPS
+from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import replacing
-from graphopt.hlo.schema import DType
 from graphopt.machine import Machine, UnitKind, probe
 from graphopt.policy.estimates import Estimates, estimate, largest_operand
 from graphopt.policy.heuristic import STEPS, heuristic_steps

@@ -1,6 +1,6 @@
 """Functions of scalars and small arrays in native code, computed together where that is faster.
 
-See `graphopt.hlo.restructure.packing`: LLVM unrolls short loops into scalar code, and a packed array is
+See `graphopt.hlo.restructure.rows.pack`: LLVM unrolls short loops into scalar code, and a packed array is
 computed in vector code.
 """
 
@@ -12,12 +12,12 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.clusters import roots_around
-from graphopt.hlo.graph import Computation
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.graph.graph import Computation
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.plan.clusters import roots_around
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.packing import MIN_PACKED
-from graphopt.hlo.schema import DType
+from graphopt.hlo.restructure.rows.pack import MIN_PACKED
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.costs import CostModel
 from graphopt.policy.native import inside_native

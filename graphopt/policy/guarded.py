@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.candidates import candidates
 from graphopt.policy.costs import CostModel

@@ -29,8 +29,8 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.schema import HloInstructionProto
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import walls
 from graphopt.policy.ahead import compute_ahead

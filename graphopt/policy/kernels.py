@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.tiled import is_tiled
 from graphopt.machine import UnitKind
 from graphopt.policy.costs import CostModel
 from graphopt.policy.native import inside_native

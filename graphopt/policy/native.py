@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.layouts import extents
-from graphopt.hlo.module import Role
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.layouts import extents
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy import costs, walls

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Final
 
 from graphopt.hlo import Graph
+from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.product_blocks import SHORT, Product, product_of
-from graphopt.hlo.schema import DType, HloInstructionProto
+from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product, product_of
 from graphopt.machine import UnitKind
 from graphopt.policy.rates import OPERATIONS_PER_NS
 

@@ -11,8 +11,8 @@ from math import prod
 from typing import Final
 
 from graphopt.hlo import Graph
-from graphopt.hlo.library import reducer
-from graphopt.hlo.schema import DType, HloInstructionProto
+from graphopt.hlo.legal.library_support import reducer
+from graphopt.hlo.module.proto import DType, HloInstructionProto
 
 OPERATIONS_PER_NS: Final = 12.0
 """Vectorised additions; one unit of `Op.cost`."""

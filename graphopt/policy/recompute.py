@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from graphopt.hlo import Graph
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.schema import HloInstructionProto
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import HloInstructionProto
 
 MOST_EVALUATIONS: Final = 1e15
 MOST_COPIES: Final = 1e6

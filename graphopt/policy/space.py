@@ -1,7 +1,7 @@
 """The decision space as the network sees it: one row per field, values described by features.
 
 A head scores the values of a field by their features, never by their position, so that a machine with
-more cores (more values of `unit`) needs no other network. A field that `graphopt.hlo.decisions` adds
+more cores (more values of `unit`) needs no other network. A field that `graphopt.hlo.graph.decisions` adds
 needs no code here as long as it has at most `MAX_PLAIN_VALUES` values.
 
 Axis letters: N nodes, V values of a field.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from graphopt.errors import PolicyError
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import Unit, UnitKind
 

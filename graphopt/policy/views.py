@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.layouts import extents, merges_dimensions
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.layouts import extents, merges_dimensions
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
 from graphopt.policy.costs import CostModel
 

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.schema import DType, HloInstructionProto
 from graphopt.machine import UnitKind
 
 LAPACK_CALL_NS: Final = 500.0

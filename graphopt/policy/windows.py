@@ -8,8 +8,8 @@ from math import prod
 from typing import Any, Final
 
 from graphopt.hlo import Graph
+from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.schema import HloInstructionProto
 
 LOOP_NS: Final = 0.27
 NATIVE_NS: Final = 0.08

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.hlo import Graph
-from graphopt.hlo.regions import Region
+from graphopt.hlo.plan.regions import Region
 from graphopt.machine import UnitKind
 from graphopt.measure.analytic import THUNK_NS, AnalyticModel
 from graphopt.measure.features import Kernel, KernelReader, kernels_of

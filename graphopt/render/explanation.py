@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.source_lines import SourceLines
+from graphopt.hlo.module.source_lines import SourceLines
 from graphopt.measure.analytic import AnalyticModel
 from graphopt.render.moves import Change, Move, find_changes, find_moves
 from graphopt.render.parts import PartTimes, Side, make_side

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import ALLOWED, FIELDS
+from graphopt.hlo.graph.decisions import ALLOWED, FIELDS
 from graphopt.machine import UnitKind
 from graphopt.render.parts import NO_REGION, Part, Side
 

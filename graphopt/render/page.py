@@ -8,8 +8,8 @@ from importlib.resources import files
 from typing import Any
 
 from graphopt.hlo import Graph
-from graphopt.hlo.decisions import FIELDS
-from graphopt.hlo.source_lines import SourceLines, operation_path
+from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.module.source_lines import SourceLines, operation_path
 from graphopt.render.explanation import Explanation, ModuleExplanation
 from graphopt.render.moves import decisions_text, forbidden, summarise
 from graphopt.render.parts import NO_REGION, Part, Side, main_node, shape_text

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.ops import OpKind
-from graphopt.hlo.regions import Region
-from graphopt.hlo.schema import DType
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.plan.regions import Region
 from graphopt.measure.plans import Outcome, planned
 
 PartTimes = Callable[[Outcome], dict[int, float]]

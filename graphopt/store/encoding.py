@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.restructure import CODE, RESTRUCTURES
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from graphopt.env import (
     IDS,
     FusionPlacementEnv,
 )
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 
 GRAPHS = ("layernorm", "adam_step", "heat_stencil")
 NATURAL, PADDED = IDS

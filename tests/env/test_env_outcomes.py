@@ -21,7 +21,7 @@ from graphopt.env.actions import ActionCodec
 from graphopt.env.rewards import SOURCES, register_source
 from graphopt.errors import ConfigError, DecisionError
 from graphopt.hlo import DecisionBatch, Decisions
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure.analytic import AnalyticScorer
 from graphopt.measure.scoring import Scores
 

@@ -19,7 +19,7 @@ from graphopt.env import (
     encode,
 )
 from graphopt.errors import ConfigError, DecisionError
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 
 from .making import GRAPHS, NATURAL, PADDED, first_forbidden, make, same, table
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from graphopt.hlo import Decisions, Graph, build_graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine, cpu_units
 from graphopt.policy.base import SHIPPED
 from graphopt.policy.checkpoint import load

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.hlo.inplace import InPlaceAnalysis, broken_hazards
-from graphopt.hlo.module import Role, parse
+from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
+from graphopt.hlo.module.index import Role, parse
 from graphopt.jax_private import hlo_from_text
 
 Found = tuple[str, tuple[int, ...], str, frozenset[str]]

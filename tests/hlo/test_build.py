@@ -27,11 +27,11 @@ from support import (
 
 from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
-from graphopt.hlo.clusters import effective_units
-from graphopt.hlo.graph import UNKNOWN_TRIPS
-from graphopt.hlo.module import Role, parse
-from graphopt.hlo.ops import OP_BY_NAME, OpKind
-from graphopt.hlo.schema import DType
+from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
+from graphopt.hlo.module.index import Role, parse
+from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.plan.clusters import effective_units
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import captured, proto_of
 
-from graphopt.hlo import config
+from graphopt.hlo.module import backend_config
 
 
 @pytest.mark.parametrize(
@@ -20,34 +20,34 @@ from graphopt.hlo import config
         (b'{"outer_dimension_partitions":[]}', ()),
         (b'{"outer_dimension_partitions":["4"]}', (4,)),
         (b'{"outer_dimension_partitions":["2","8"],"other":1}', (2, 8)),
-        (config.LIBRARY_CONFIG, ()),
+        (backend_config.LIBRARY_CONFIG, ()),
         (b"not json", ()),
         (b"[1, 2]", ()),
         (b"\xff\xfe", ()),
     ],
 )
 def test_partitions(data, parts):
-    assert config.partitions(data) == parts
-    assert config.partition_count(data) == prod(parts)
+    assert backend_config.partitions(data) == parts
+    assert backend_config.partition_count(data) == prod(parts)
 
 
 @pytest.mark.parametrize("parts", [(2,), (1, 3), (4, 2), (64,)])
 def test_partitions_are_written_as_they_are_read(parts):
-    data = config.partition_config(parts)
-    assert config.partitions(data) == parts
-    assert not config.is_library(data)
+    data = backend_config.partition_config(parts)
+    assert backend_config.partitions(data) == parts
+    assert not backend_config.is_library(data)
 
 
 @pytest.mark.parametrize("parts", [(), (1,), (1, 1)])
 def test_no_partitions_need_no_config(parts):
-    assert config.partition_config(parts) == b""
+    assert backend_config.partition_config(parts) == b""
 
 
 def test_library_fusions():
-    assert config.is_library(config.LIBRARY_CONFIG)
-    assert not config.is_library(b'{"fusion_config":{"kind":"other"}}')
-    assert not config.is_library(b'{"fusion_config":3}')
-    assert not config.is_library(b"")
+    assert backend_config.is_library(backend_config.LIBRARY_CONFIG)
+    assert not backend_config.is_library(b'{"fusion_config":{"kind":"other"}}')
+    assert not backend_config.is_library(b'{"fusion_config":3}')
+    assert not backend_config.is_library(b"")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_library_fusions():
     ],
 )
 def test_trip_counts(data, trips):
-    assert config.trip_count(data) == trips
+    assert backend_config.trip_count(data) == trips
 
 
 @st.composite
@@ -76,12 +76,12 @@ def shapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def test_a_split_leaves_no_part_empty(shape, target):
     """XLA aborts the process on a part without elements."""
     dims, minor_to_major = shape
-    parts = config.split_outer_dimensions(dims, minor_to_major, target)
+    parts = backend_config.split_outer_dimensions(dims, minor_to_major, target)
     extents = [dims[d] for d in reversed(minor_to_major)]
     assert len(parts) <= len(extents)
     assert all(1 <= part <= extent for part, extent in zip(parts, extents, strict=False))
     assert prod(parts) <= max(1, target)
-    assert config.feasible_parts(dims, minor_to_major, target) == prod(parts)
+    assert backend_config.feasible_parts(dims, minor_to_major, target) == prod(parts)
     if target > 1 and prod(dims) > 1:
         assert prod(parts) > 1
 
@@ -99,7 +99,7 @@ def test_a_split_leaves_no_part_empty(shape, target):
     ],
 )
 def test_splits(dims, minor_to_major, target, parts):
-    assert config.split_outer_dimensions(dims, minor_to_major, target) == parts
+    assert backend_config.split_outer_dimensions(dims, minor_to_major, target) == parts
 
 
 def test_splits_are_xlas():
@@ -107,11 +107,11 @@ def test_splits_are_xlas():
     for name in ("transformer_block", "layernorm", "adam_step", "heat_stencil"):
         for computation in proto_of(captured(name).data).computations:
             for instruction in computation.instructions:
-                parts = config.partitions(instruction.backend_config)
+                parts = backend_config.partitions(instruction.backend_config)
                 if not parts or instruction.opcode != "fusion":
                     continue
                 shape = instruction.shape
-                ours = config.split_outer_dimensions(
+                ours = backend_config.split_outer_dimensions(
                     tuple(shape.dimensions), tuple(shape.layout.minor_to_major), prod(parts)
                 )
                 assert ours == parts, instruction.name

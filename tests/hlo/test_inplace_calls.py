@@ -7,8 +7,8 @@ import pytest
 from support import captured, proto_of
 
 from graphopt.hlo import build_graph, rewrite
-from graphopt.hlo.inplace import InPlaceAnalysis, broken_hazards
-from graphopt.hlo.module import Role, parse
+from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
+from graphopt.hlo.module.index import Role, parse
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 

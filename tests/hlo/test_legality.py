@@ -12,7 +12,7 @@ from jax import lax
 from support import MACHINE, capture, changed, node, nodes, normal, unit
 
 from graphopt.hlo import build_graph, rewrite
-from graphopt.hlo.legality import PARTITION_RULE, RULES
+from graphopt.hlo.legal.rules import PARTITION_RULE, RULES
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
 from graphopt.jax_private import hlo_from_text

@@ -13,7 +13,7 @@ from support import capture, captured, normal, proto_of
 from graphopt import xla_hook
 from graphopt.errors import ModuleFormatError, UnsupportedModuleError
 from graphopt.hlo import build_graph
-from graphopt.hlo.module import (
+from graphopt.hlo.module.index import (
     Role,
     check_supported,
     has_donation,
@@ -22,7 +22,7 @@ from graphopt.hlo.module import (
     leaves,
     parse,
 )
-from graphopt.hlo.schema import DType, HloInstructionProto, HloModuleProto, ShapeProto
+from graphopt.hlo.module.proto import DType, HloInstructionProto, HloModuleProto, ShapeProto
 from graphopt.jax_private import hlo_from_text
 
 PLAIN = hlo_from_text("""\

@@ -21,8 +21,8 @@ from support import (
 )
 
 from graphopt.hlo import rewrite
-from graphopt.hlo.clusters import MAX_GROWTH, MAX_NODES
-from graphopt.hlo.schema import DType
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.plan.clusters import MAX_GROWTH, MAX_NODES
 from graphopt.machine import UnitKind
 
 from .rewriting import (

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support import captured, proto_of
 
 from graphopt.hlo import Graph, build_graph, rewrite
-from graphopt.hlo.module import LOCAL_ID, parse
-from graphopt.hlo.schedule import read_schedule, scheduled, write_schedule
+from graphopt.hlo.module.index import LOCAL_ID, parse
+from graphopt.hlo.module.schedule import read_schedule, scheduled, write_schedule
 from graphopt.jax_private import hlo_from_text
 from graphopt.measure.stub import StubCompiler
 

@@ -13,8 +13,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 from support import captured
 
-from graphopt.hlo import schema
-from graphopt.hlo.schema import SCHEMA, XLA_MESSAGE_NAMES, DType, HloModuleProto
+from graphopt.hlo.module import proto
+from graphopt.hlo.module.proto import SCHEMA, XLA_MESSAGE_NAMES, DType, HloModuleProto
 from graphopt.jax_private import hlo_text
 
 FieldType = descriptor_pb2.FieldDescriptorProto
@@ -138,9 +138,9 @@ def test_element_types_have_xlas_numbers():
 
 
 def test_sub_byte_types_take_a_byte_each():
-    assert {schema.DTYPE_BYTES[dtype] for dtype in schema.SUB_BYTE_DTYPES} == {1}
+    assert {proto.DTYPE_BYTES[dtype] for dtype in proto.SUB_BYTE_DTYPES} == {1}
     arrays = set(DType) - {DType.INVALID, DType.TUPLE, DType.OPAQUE, DType.TOKEN, DType.BUFFER}
-    assert set(schema.DTYPE_BYTES) == {dtype.value for dtype in arrays}
+    assert set(proto.DTYPE_BYTES) == {dtype.value for dtype in arrays}
 
 
 # Reading and writing modules.

@@ -10,11 +10,12 @@ import pytest
 from support import LOCAL_ID, MACHINE, captured, proto_of
 
 from graphopt.errors import VerificationError
-from graphopt.hlo import build_graph, rewrite, verify
-from graphopt.hlo.config import LIBRARY_CONFIG
-from graphopt.hlo.module import parse
-from graphopt.hlo.schema import HloComputationProto, HloInstructionProto
-from graphopt.hlo.verify import _CHECKS
+from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo.emit import verify
+from graphopt.hlo.emit.verify import _CHECKS
+from graphopt.hlo.module.backend_config import LIBRARY_CONFIG
+from graphopt.hlo.module.index import parse
+from graphopt.hlo.module.proto import HloComputationProto, HloInstructionProto
 from graphopt.jax_private import hlo_from_text
 
 # Instructions inside fusions and loops keep these names when the module is rewritten. A fusion is

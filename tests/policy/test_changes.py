@@ -10,7 +10,7 @@ from jax import lax
 from support import capture, captured, normal
 
 from graphopt.hlo import rewrite
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import UnitKind, unit_index
 from graphopt.measure import compare_outputs
 from graphopt.policy.changes import MAX_CHANGES, MAX_PER_KIND, Change, changed, single_changes

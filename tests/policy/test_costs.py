@@ -5,7 +5,7 @@ import pytest
 from jax import lax
 from support import capture, normal
 
-from graphopt.hlo.module import Role
+from graphopt.hlo.module.index import Role
 from graphopt.machine import UnitKind
 from graphopt.policy.costs import HANDOVER_NS, LIBRARY_CALL_NS, LOOP_NS, CostModel
 

@@ -9,10 +9,10 @@ import pytest
 from support import MACHINE, PROGRAMS, captured
 
 from graphopt.errors import PolicyError
-from graphopt.hlo.decisions import FIELDS
-from graphopt.hlo.ops import OPS
+from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.module.opcodes import OPS
+from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import REPLACES
-from graphopt.hlo.schema import DType
 from graphopt.machine import UnitKind, cpu_units
 from graphopt.policy.estimates import estimate
 from graphopt.policy.features import DTYPE_NAMES, NUMERIC, OP_NAMES, extract, numeric_names

@@ -9,7 +9,7 @@ from support import capture, nodes, normal
 
 from graphopt.corpus import load_corpus
 from graphopt.hlo import build_graph, rewrite
-from graphopt.hlo.ops import OPS, OpKind
+from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.machine import probe
 from graphopt.measure import compare_outputs
 from graphopt.policy.costs import CostModel, library_reductions

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from graphopt.hlo.restructure.blocks import Block, Value, is_row_major
-from graphopt.hlo.schema import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.restructure.writing.blocks import Block, Value, is_row_major
 
 if TYPE_CHECKING:
-    from graphopt.hlo.graph import Graph
+    from graphopt.hlo.graph.graph import Graph
 
 
 @dataclass

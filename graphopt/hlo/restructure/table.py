@@ -12,23 +12,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo.restructure import (
-    dispatch,
-    generator,
+from graphopt.hlo.restructure.rows import (
+    caller_thread,
+    dot_blocks,
+    dot_reduce,
     hoist,
-    linalg,
-    packing,
-    product_blocks,
-    products,
+    lapack,
+    loop_kernel,
+    pack,
+    reduce_windows,
     scatter,
-    sliding,
-    sorting,
+    sort,
     unroll,
     unroll_by,
-    windows,
+    window_doubling,
 )
-from graphopt.hlo.restructure.blocks import Value
 from graphopt.hlo.restructure.sites import Candidate, Site
+from graphopt.hlo.restructure.writing.blocks import Value
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,22 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "lapack-loop", frozenset({"custom-call"}),
         "a right-looking factorization or substitution, one column per step",
-        linalg.forbids, linalg.expand, opens=True, exact=False,
+        lapack.forbids, lapack.expand, opens=True, exact=False,
     ),
     Restructure(
         "rank-sort", frozenset({"sort"}),
         "a comparison of every pair, a count, and a selection",
-        sorting.forbids, sorting.expand, opens=True,
+        sort.forbids, sort.expand, opens=True,
     ),
     Restructure(
         "window-reduce", frozenset({"reduce-window"}),
         "a reshape and a reduce, for windows side by side",
-        windows.forbids_window, windows.expand_window, exact=False,
+        reduce_windows.forbids_window, reduce_windows.expand_window, exact=False,
     ),
     Restructure(
         "tree-reduce", frozenset({"reduce"}),
         "a tree of elementwise operations on slices, for a reduction to a scalar",
-        windows.forbids_tree, windows.expand_tree, windows.behind_tree, exact=False,
+        reduce_windows.forbids_tree, reduce_windows.expand_tree, reduce_windows.behind_tree, exact=False,
     ),
     Restructure(
         "unroll", frozenset({"while"}),
@@ -103,27 +103,27 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "dot-reduce", frozenset({"dot"}),
         "a multiplication and a reduction",
-        products.forbids, products.expand, opens=True, exact=False,
+        dot_reduce.forbids, dot_reduce.expand, opens=True, exact=False,
     ),
     Restructure(
         "dot-blocks", frozenset({"dot"}),
         "a batch of products of short blocks, and the sum over the blocks",
-        product_blocks.forbids, product_blocks.expand, opens=True, exact=False,
+        dot_blocks.forbids, dot_blocks.expand, opens=True, exact=False,
     ),
     Restructure(
         "window-doubling", frozenset({"reduce-window"}),
         "shifted arrays, combined to windows of 2, 4, 8, ... elements along one dimension after the other",
-        sliding.forbids, sliding.expand, exact=False,
+        window_doubling.forbids, window_doubling.expand, exact=False,
     ),
     Restructure(
-        "loop-kernel", generator.OPCODES,
+        "loop-kernel", loop_kernel.OPCODES,
         "the same kernel, by XLA's loop code generator instead of its tiled one",
-        generator.forbids, _keep, replaces=False,
+        loop_kernel.forbids, _keep, replaces=False,
     ),
     Restructure(
-        "caller-thread", dispatch.OPCODES,
+        "caller-thread", caller_thread.OPCODES,
         "the same program, run by the thread that calls it instead of a worker",
-        dispatch.forbids, _keep, replaces=False,
+        caller_thread.forbids, _keep, replaces=False,
     ),
     Restructure(
         "hoist", frozenset({"while"}),
@@ -131,9 +131,9 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         hoist.forbids, hoist.expand, hoist.behind, exact=False, around=True,
     ),
     Restructure(
-        "pack", frozenset(packing.FUNCTIONS),
+        "pack", frozenset(pack.FUNCTIONS),
         "one array of the arguments of several such functions, and slices of the results",
-        packing.forbids, packing.expand, exact=False,
+        pack.forbids, pack.expand, exact=False,
     ),
     Restructure(
         "unroll-by-4", frozenset({"while"}),
@@ -166,18 +166,18 @@ RULES: Final[dict[str, str]] = {
     "control-dependency": "another instruction is ordered against it",
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
-    **dispatch.RULES,
-    **generator.RULES,
+    **caller_thread.RULES,
+    **loop_kernel.RULES,
     **hoist.RULES,
-    **linalg.RULES,
-    **packing.RULES,
-    **product_blocks.RULES,
-    **products.RULES,
+    **lapack.RULES,
+    **pack.RULES,
+    **dot_blocks.RULES,
+    **dot_reduce.RULES,
     **scatter.RULES,
-    **sliding.RULES,
-    **sorting.RULES,
+    **window_doubling.RULES,
+    **sort.RULES,
     **unroll.RULES,
     **unroll_by.RULES,
-    **windows.RULES,
+    **reduce_windows.RULES,
 }
 """Rule name -> message, for all rules that forbid a restructure."""

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind, unit_index
 from graphopt.measure.features import NodeCosts
 

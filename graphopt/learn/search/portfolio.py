@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
-from graphopt.hlo.ops import OpKind
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.candidates import keep_shared

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from graphopt.errors import MeasureError
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
-from graphopt.hlo.decisions import FIELDS
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure.runner import Runner
 
 LOOK_S: Final = 0.25

@@ -17,7 +17,7 @@ import jax
 
 from graphopt import jax_private, xla_hook
 from graphopt.errors import WorkloadError
-from graphopt.hlo.module import parse
+from graphopt.hlo.module.index import parse
 from graphopt.learn.tune.program import Subject
 from graphopt.measure.compiling import Compiled, Transform, trace_context
 

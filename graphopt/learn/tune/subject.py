@@ -11,7 +11,7 @@ import jax
 
 from graphopt import jax_private
 from graphopt.errors import WorkloadError
-from graphopt.hlo.module import has_donation, parse
+from graphopt.hlo.module.index import has_donation, parse
 from graphopt.learn.tune.eager import is_traceable, make_eager_subject
 from graphopt.learn.tune.program import Subject
 from graphopt.measure.compiling import Compiled, Transform, compile_lowered

@@ -12,7 +12,7 @@ from support import Captured, capture, changed, nodes, normal, unit
 
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.dispatch import CREDIT, first_parameter, most_operations
+from graphopt.hlo.restructure.rows.caller_thread import CREDIT, first_parameter, most_operations
 from graphopt.machine import UnitKind
 
 from .running import everywhere, native

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from support import MACHINE, capture
 
 from graphopt.hlo import build_graph, rewrite
-from graphopt.hlo.restructure import CODE, restructured
+from graphopt.hlo.replace import restructured
+from graphopt.hlo.restructure import CODE
 from graphopt.measure import compare_outputs, compile_with
 
 from .running import everywhere, native, run_program, run_text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from graphopt.hlo import build_graph
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.product_blocks import SHORT, Product
+from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product
 from graphopt.measure import compare_outputs, compile_with
 
 from .running import loop_of_products, run_program

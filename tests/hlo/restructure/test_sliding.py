@@ -14,8 +14,8 @@ from jax import lax
 
 from graphopt.hlo import build_graph
 from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure.rows.window_doubling import forbids
 from graphopt.hlo.restructure.sites import Candidate
-from graphopt.hlo.restructure.sliding import forbids
 from graphopt.jax_private import hlo_from_text
 from graphopt.measure import compare_outputs, compile_with
 

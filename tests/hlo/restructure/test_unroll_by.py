@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support import capture
 
 from graphopt.hlo import Graph
+from graphopt.hlo.replace.apply import apply_restructures
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.apply import apply_restructures
 from graphopt.measure import compare_outputs
 
 from .running import everywhere, run_program

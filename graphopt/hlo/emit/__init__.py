@@ -1,0 +1,1 @@
+"""Writing a planned module as bytes, and verifying it before XLA sees it."""

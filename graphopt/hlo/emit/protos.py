@@ -1,0 +1,237 @@
+"""Writing protos: modules, computations, plain instructions and fusions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.module import backend_config
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
+from graphopt.hlo.plan.clusters import Cluster, Clustering
+from graphopt.machine import UnitKind
+
+LOOP_GENERATOR_ONLY = "bitcast-convert"
+"""An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
+
+
+class ModuleWriter:
+    """The module being written: its header, kept computations, ids and names."""
+
+    def __init__(self, graph: Graph, clustering: Clustering) -> None:
+        """Starts from the incoming module's header."""
+        self.graph = graph
+        self.clustering = clustering
+        source = graph.source.module
+        self.module = HloModuleProto()
+        self.module.CopyFrom(source.proto)
+        self.module.ClearField("computations")
+        self.module.ClearField("schedule")
+        self._next_id = max(source.computations) + 1
+        self._names: set[str] = set()
+        self._serial = 0
+        self.entry_names: dict[str, int] = {}
+        """Instruction name -> item, or first item of the native region, that it executes."""
+        self.origin: dict[tuple[int, int], int] = {}
+        """(computation id, local id) of an instruction written for a node -> the node."""
+        self.placed: dict[int, tuple[int, int]] = {}
+        """First output of an item -> its instruction as (computation id, local id)."""
+
+    def add_kept_computations(self) -> None:
+        """Applied functions and opaque fusion bodies, unchanged."""
+        source = self.graph.source.module
+        needed = {c for called in self.graph.source.called for c in called}
+        kept = []
+        for computation in reversed(source.computations.values()):
+            if computation.role < Role.FUSED or computation.id not in needed:
+                continue
+            kept.append(computation)
+            for instruction in computation.instructions:
+                needed.update(instruction.called)
+        for computation in reversed(kept):
+            self.module.computations.add().CopyFrom(computation.proto)
+            self._names.update(i.name for i in computation.instructions)
+
+    def new_computation(self, name: str, module: Any = None) -> Any:
+        """An empty computation with a fresh id, at the end of `module` if that is given.
+
+        A computation that calls others must not be there before them: it is added when finished.
+        """
+        proto = HloComputationProto() if module is None else module.computations.add()
+        proto.name, proto.id = f"{name}.{self._next_id}", self._next_id
+        self._next_id += 1
+        return proto
+
+    def unique_name(self, base: str) -> str:
+        """`base`, or a variant of it that the module does not use yet."""
+        name = base
+        while name in self._names:
+            self._serial += 1
+            name = f"{base}.g{self._serial}"
+        self._names.add(name)
+        return name
+
+
+class Scope:
+    """A computation being written: adds instructions with consecutive ids."""
+
+    def __init__(self, module: ModuleWriter, proto: Any) -> None:
+        """Writes into an empty computation proto."""
+        self.module = module
+        self.graph = module.graph
+        self.proto = proto
+
+    def add(self, name: str, operands: Iterable[int]) -> Any:
+        """A new instruction without opcode and shape."""
+        instruction = self.proto.instructions.add()
+        instruction.name = self.module.unique_name(name)
+        instruction.id = len(self.proto.instructions)
+        instruction.operand_ids.extend(operands)
+        return instruction
+
+    def add_node(self, node: int, operands: Iterable[int]) -> Any:
+        """An instruction with a node's own attributes."""
+        source = self.graph.source
+        instruction = self.proto.instructions.add()
+        instruction.MergeFromString(source.attributes[node])
+        instruction.name = self.module.unique_name(source.names[node])
+        instruction.id = len(self.proto.instructions)
+        self.module.origin[self.proto.id, instruction.id] = node
+        instruction.operand_ids.extend(operands)
+        if source.metadata[node]:
+            instruction.metadata = source.metadata[node]
+        if source.called[node]:
+            instruction.called_computation_ids.extend(source.called[node])
+        return instruction
+
+    def add_parameter(self, shape: Any, number: int) -> int:
+        """A parameter of a new computation."""
+        instruction = self.add(f"param_{number}", ())
+        instruction.opcode = "parameter"
+        instruction.parameter_number = number
+        instruction.shape.CopyFrom(shape)
+        self.proto.program_shape.parameters.add().CopyFrom(shape)
+        self.proto.program_shape.parameter_names.append(instruction.name)
+        return int(instruction.id)
+
+    def add_tuple(self, parts: list[int]) -> Any:
+        """A tuple of instructions of this computation."""
+        instruction = self.add("tuple", parts)
+        instruction.opcode = "tuple"
+        instruction.shape.element_type = DType.TUPLE
+        for part in parts:
+            shape = self.proto.instructions[part - 1].shape
+            instruction.shape.tuple_shapes.add().CopyFrom(shape)
+        return instruction
+
+    def add_element(self, operand: int, position: int) -> Any:
+        """A get-tuple-element of an instruction of this computation."""
+        source = self.proto.instructions[operand - 1]
+        instruction = self.add("get-tuple-element", (operand,))
+        instruction.opcode = "get-tuple-element"
+        instruction.tuple_index = position
+        instruction.shape.CopyFrom(source.shape.tuple_shapes[position])
+        return instruction
+
+    def add_mark(self, operand: int) -> int:
+        """An instruction that changes nothing and that only XLA's loop code generator takes."""
+        instruction = self.add("loop_kernel", (operand,))
+        instruction.opcode = LOOP_GENERATOR_ONLY
+        instruction.shape.CopyFrom(self.proto.instructions[operand - 1].shape)
+        return int(instruction.id)
+
+    def finish(self, root: int) -> Any:
+        """Sets the root; returns the computation proto."""
+        self.proto.root_id = root
+        if not self.proto.program_shape.HasField("result"):
+            shape = self.proto.instructions[root - 1].shape
+            self.proto.program_shape.result.CopyFrom(shape)
+        return self.proto
+
+
+def write_item(scope: Scope, clustering: Clustering, item: int, values: dict[int, int]) -> Any:
+    """Writes a plain instruction or a fusion; records the ids of its values in `values`."""
+    cluster = clustering.clusters.get(item)
+    if cluster is not None:
+        fusion = _write_cluster(scope, cluster, values)
+        scope.module.placed[item] = (scope.proto.id, fusion.id)
+        return fusion
+    graph = scope.graph
+    instruction = scope.add_node(item, [values[o] for o in graph.operand_lists[item]])
+    if graph.source.config[item] and graph.source.bare[item]:
+        instruction.backend_config = graph.source.config[item]
+    values[item] = int(instruction.id)
+    scope.module.placed[item] = (scope.proto.id, instruction.id)
+    return instruction
+
+
+def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> Any:
+    graph = scope.graph
+    body = _fused_computation(scope.module, cluster)
+    root = cluster.outputs[0]
+    name = f"{graph.ops[root].name.replace('-', '_')}_fusion"
+    fusion = scope.add(name, [values[o] for o in cluster.operands])
+    fusion.opcode = "fusion"
+    unit = graph.units[cluster.unit]
+    fusion.fusion_kind = "kCustom" if unit.kind is UnitKind.LIBRARY else "kLoop"
+    fusion.called_computation_ids.append(body.id)
+    fusion.backend_config = cluster_config(graph, cluster)
+    if graph.source.metadata[root]:
+        fusion.metadata = graph.source.metadata[root]
+    if len(cluster.outputs) == 1:
+        fusion.shape.CopyFrom(graph.source.shapes[root])
+        values[root] = int(fusion.id)
+        return fusion
+    fusion.shape.CopyFrom(_tuple_shape(graph, cluster.outputs))
+    for position, output in enumerate(cluster.outputs):
+        values[output] = int(scope.add_element(int(fusion.id), position).id)
+    return fusion
+
+
+def _tuple_shape(graph: Graph, nodes: list[int]) -> Any:
+    shape = ShapeProto(element_type=DType.TUPLE)
+    for node in nodes:
+        shape.tuple_shapes.add().CopyFrom(graph.source.shapes[node])
+    return shape
+
+
+def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
+    """The ``backend_config`` of a cluster: XLA's own where nothing changed."""
+    unit = graph.units[cluster.unit]
+    root = cluster.outputs[0]
+    if cluster.default and unit.kind is not UnitKind.NATIVE:
+        return graph.source.config[root]
+    if unit.kind is UnitKind.LIBRARY:
+        return backend_config.LIBRARY_CONFIG
+    if unit.kind is UnitKind.LOOP and unit.threads > 1:
+        layout = tuple(graph.source.shapes[root].layout.minor_to_major)
+        return backend_config.partition_config(
+            backend_config.split_outer_dimensions(
+                tuple(graph.dim_lists[root]), layout, unit.threads
+            )
+        )
+    return b""
+
+
+def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
+    graph = module.graph
+    scope = Scope(module, module.new_computation("fused_computation", module.module))
+    scope.proto.is_fusion_computation = True
+    local: dict[int, int] = {}
+    for number, operand in enumerate(cluster.operands):
+        local[operand] = scope.add_parameter(graph.source.shapes[operand], number)
+    several = len(cluster.outputs) > 1
+    equal: dict[tuple[object, ...], int] = {}
+    for node in cluster.nodes:
+        operands = [local[o] for o in graph.operand_lists[node]]
+        # One kernel computes an output and its recomputed twin once.
+        key = (graph.source.attributes[node], tuple(operands), graph.source.called[node])
+        if several and key in equal:
+            local[node] = equal[key]
+            continue
+        local[node] = equal[key] = int(scope.add_node(node, operands).id)
+    if not several:
+        root = local[cluster.outputs[0]]
+        return scope.finish(scope.add_mark(root) if cluster.loop_kernel else root)
+    return scope.finish(int(scope.add_tuple([local[o] for o in cluster.outputs]).id))

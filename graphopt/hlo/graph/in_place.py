@@ -1,0 +1,399 @@
+"""Which instructions overwrite a buffer that others read: XLA's in-place promises, read back.
+
+When the hook sees a module, XLA's copy insertion has run. Loops carry their values in one buffer per
+carried value, ``dynamic-update-slice`` and ``scatter`` write into their operand's buffer, and XLA
+has proved that every other reader of such a buffer comes first. A rewrite must keep that order.
+
+A **hazard** is one such promise: a `source` value, the `writer` that overwrites its buffer, and the
+other `readers` of it, all in one computation. `find_hazards` derives them from a module with XLA's own
+aliasing rules (``AliasInfo::GetInPlaceInputOutputPairs`` and the must-alias rule of while loops);
+`broken_hazards` says which of them a module's dependencies do not guarantee. The graph builder runs
+both on the incoming module and the verifier runs both on the outgoing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
+from graphopt.hlo.module.proto import DType
+
+Path = tuple[int, ...]
+Value = tuple[int, Path]
+"""A buffer: (local id of the defining instruction, tuple index path in its result)."""
+
+_ALIASES: Final = frozenset({"tuple", "get-tuple-element", "bitcast", "parameter", "constant"})
+"""Opcodes that name a buffer without reading it."""
+
+
+_TUPLES: Final = frozenset(
+    "tuple parameter get-tuple-element while conditional call custom-call fusion reduce sort scatter "
+    "rng-bit-generator after-all infeed outfeed opt-barrier map reduce-window topk".split()
+)
+"""Opcodes whose result may be a tuple."""
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """One in-place promise inside one computation.
+
+    Attributes:
+        computation: computation id.
+        source: the value whose buffer is overwritten.
+        writer: local id of the instruction that overwrites it.
+        readers: local ids of the other instructions that read it; all must run before the writer.
+    """
+
+    computation: int
+    source: Value
+    writer: int
+    readers: frozenset[int]
+
+
+class InPlaceAnalysis:
+    """Alias facts of one module.
+
+    Attributes:
+        hazards: computation id -> its hazards.
+        reads: computation id -> local instruction id -> values that it reads.
+    """
+
+    def __init__(self, module: ModuleIndex) -> None:
+        """Analyses all graph computations, callees first."""
+        self.module = module
+        self.hazards: dict[int, list[Hazard]] = {}
+        self.reads: dict[int, dict[int, frozenset[Value]]] = {}
+        self._written_parameters: dict[int, set[tuple[int, Path]]] = {}
+        self._resolved: dict[tuple[int, int, Path], Value] = {}
+        self._names: dict[tuple[int, int, Path], Value] = {}
+        self._untouched: dict[int, dict[Path, Path]] = {}
+        self._fusion_targets: dict[int, list[int]] = {}
+        for computation in module.graph_computations():
+            self._analyse(computation)
+
+    def resolve(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
+        """The value whose buffer instruction `local` denotes at `path`, through all aliases."""
+        key = (computation.id, local, path)
+        found = self._resolved.get(key)
+        if found is None:
+            named = self._resolve(computation, local, path, self.resolve)
+            found = self._resolved[key] = self._first_of_equals(computation, named)
+        return found
+
+    def _named(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
+        """The same, but values that a loop carries in one buffer are told apart."""
+        key = (computation.id, local, path)
+        found = self._names.get(key)
+        if found is None:
+            found = self._names[key] = self._resolve(computation, local, path, self._named)
+        return found
+
+    def _resolve(
+        self, computation: ComputationIndex, local: int, path: Path, resolve: Callable[..., Value]
+    ) -> Value:
+        by_id = computation.by_id
+        while True:
+            instruction = by_id[local]
+            opcode = instruction.opcode
+            if opcode == "bitcast":
+                local = instruction.operands[0]
+            elif opcode == "get-tuple-element":
+                path = (instruction.proto.tuple_index, *path)
+                local = instruction.operands[0]
+            elif opcode == "tuple" and path:
+                local, path = instruction.operands[path[0]], path[1:]
+            elif opcode == "while" and path in self._kept(computation, instruction):
+                local = instruction.operands[0]
+            elif opcode == "call":
+                forwarded = self._forwarded_parameter(instruction, path)
+                if forwarded is None:
+                    return local, path
+                local, path = instruction.operands[forwarded[0]], forwarded[1]
+            elif opcode == "conditional":
+                handed_on = self._handed_on(computation, instruction, path, resolve)
+                first = handed_on[0]
+                if first is None or any(value != first for value in handed_on):
+                    return local, path
+                return first
+            else:
+                return local, path
+
+    def _first_of_equals(self, computation: ComputationIndex, value: Value) -> Value:
+        """The first of the values that a loop keeps in one buffer; any other value as it is."""
+        local, path = value
+        if computation.role is not Role.LOOP_BODY:
+            return value
+        if computation.by_id[local].opcode != "parameter":
+            return value
+        return local, self._kept_in(computation).get(path, path)
+
+    def _kept_in(self, body: ComputationIndex) -> dict[Path, Path]:
+        """`_kept` of the loop whose body it is; empty without one."""
+        if body.caller is None:
+            return {}
+        loop, around = body.caller
+        owner = self.module.computations[around]
+        return self._kept(owner, owner.by_id[loop])
+
+    def _kept(self, computation: ComputationIndex, loop: Instruction) -> dict[Path, Path]:
+        """Where a loop carries values that it leaves untouched -> the first such place of that buffer.
+
+        A carried value stays in the buffer in which it starts. Where it becomes, in whatever branch, only
+        what else is kept in that buffer, nothing is written.
+        """
+        body = self.module.computations[loop.called[0]]
+        found = self._untouched.get(body.id)
+        if found is not None:
+            return found
+        starts = {
+            path: self._named(computation, loop.operands[0], path)
+            for path in leaf_paths(loop.shape)
+        }
+        sources = {path: self._sources(body, body.root, path) for path in starts}
+        kept = set(starts)
+        while True:
+            lost = {
+                path
+                for path in kept
+                if not sources[path]
+                or any(s not in kept or starts[s] != starts[path] for s in sources[path])
+            }
+            if not lost:
+                break
+            kept -= lost
+        first: dict[Value, Path] = {}
+        out = {path: first.setdefault(starts[path], path) for path in starts if path in kept}
+        self._untouched[body.id] = out
+        return out
+
+    def _sources(self, body: ComputationIndex, local: int, path: Path) -> set[Path]:
+        """Places of a loop body's parameter that a value may be handed on from; none if it is computed."""
+        local, path = self._named(body, local, path)
+        instruction = body.by_id[local]
+        if instruction.opcode == "parameter":
+            return {path}
+        if instruction.opcode != "conditional":
+            return set()
+        out: set[Path] = set()
+        for value in self._handed_on(body, instruction, path, self._named):
+            found = self._sources(body, *value) if value is not None else set()
+            if not found:
+                return set()
+            out |= found
+        return out
+
+    def _forwarded_parameter(self, call: Instruction, path: Path) -> tuple[int, Path] | None:
+        callee = self.module.computations[call.called[0]]
+        local, inner = self.resolve(callee, callee.root, path)
+        instruction = callee.by_id[local]
+        if instruction.opcode != "parameter":
+            return None
+        return int(instruction.proto.parameter_number), inner
+
+    def _handed_on(
+        self,
+        computation: ComputationIndex,
+        conditional: Instruction,
+        path: Path,
+        resolve: Callable[..., Value],
+    ) -> list[Value | None]:
+        """Per branch, the caller's value that it hands on unchanged as result `path`, or None."""
+        out: list[Value | None] = []
+        for number, branch_id in enumerate(conditional.called):
+            branch = self.module.computations[branch_id]
+            local, inner = self.resolve(branch, branch.root, path)
+            if branch.by_id[local].opcode == "parameter":
+                out.append(resolve(computation, conditional.operands[number + 1], inner))
+            else:
+                out.append(None)
+        return out
+
+    def _analyse(self, computation: ComputationIndex) -> None:
+        writers: dict[Value, set[int]] = {}
+        reads: dict[int, frozenset[Value]] = {}
+        for instruction in computation.instructions:
+            local = instruction.local
+            for operand, path in self._targets(computation, instruction):
+                target = self.resolve(computation, instruction.operands[operand], path)
+                writers.setdefault(target, set()).add(local)
+            if instruction.opcode not in _ALIASES:
+                reads[local] = self._reads_of(computation, instruction)
+        written = {
+            (int(computation.by_id[local].proto.parameter_number), path)
+            for local, path in writers
+            if computation.by_id[local].opcode == "parameter"
+        }
+        if computation.role is Role.LOOP_BODY:
+            self._add_carried_writers(computation, writers)
+        self._written_parameters[computation.id] = written
+        self.reads[computation.id] = reads
+        self.hazards[computation.id] = _collect(computation.id, writers, reads)
+
+    def _add_carried_writers(self, body: ComputationIndex, writers: dict[Value, set[int]]) -> None:
+        """The instruction that defines a carried value overwrites the value of the last iteration."""
+        parameter = next(i for i in body.instructions if i.opcode == "parameter")
+        local = parameter.local
+        kept = self._kept_in(body)
+        for path in leaf_paths(parameter.shape):
+            if path not in kept:
+                writer = self.resolve(body, body.root, path)[0]
+                writers.setdefault((local, path), set()).add(writer)
+
+    def _reads_of(
+        self, computation: ComputationIndex, instruction: Instruction
+    ) -> frozenset[Value]:
+        values = set()
+        for local in instruction.operands:
+            operand = computation.by_id[local]
+            if operand.opcode not in _TUPLES or operand.shape.element_type != DType.TUPLE:
+                values.add(self.resolve(computation, local))
+                continue
+            for path in leaf_paths(operand.shape):
+                values.add(self.resolve(computation, local, path))
+        return frozenset(values)
+
+    def _targets(
+        self, computation: ComputationIndex, instruction: Instruction
+    ) -> list[tuple[int, Path]]:
+        """(operand number, path) pairs whose buffers an instruction overwrites."""
+        opcode = instruction.opcode
+        if opcode == "dynamic-update-slice":
+            return [(0, ())]
+        if opcode == "scatter":
+            return [(i, ()) for i in range((len(instruction.operands) - 1) // 2)]
+        if opcode == "fusion":
+            targets = [(i, ()) for i in self.fusion_targets(instruction.called[0])]
+            return targets + _declared_aliases(instruction)
+        if opcode == "custom-call":
+            return _declared_aliases(instruction)
+        if opcode == "while":
+            return self._loop_targets(computation, instruction)
+        if opcode == "conditional":
+            return self._branch_targets(computation, instruction)
+        if opcode == "call":
+            callee = instruction.called[0]
+            return list(self._written_parameters[callee])
+        return []
+
+    def _loop_targets(
+        self, computation: ComputationIndex, loop: Instruction
+    ) -> list[tuple[int, Path]]:
+        body = self.module.computations[loop.called[0]]
+        kept = self._kept(computation, loop)
+        written = {path for _, path in self._written_parameters[body.id]}
+        return [(0, path) for path in leaf_paths(loop.shape) if path in written or path not in kept]
+
+    def _branch_targets(
+        self, computation: ComputationIndex, conditional: Instruction
+    ) -> list[tuple[int, Path]]:
+        """Written branch parameters, and those that only some branches hand on as a result.
+
+        A handed-on parameter shares its buffer with the result, which the other branches write.
+        """
+        targets: set[tuple[int, Path]] = set()
+        for number, branch_id in enumerate(conditional.called):
+            targets |= {(number + 1, path) for _, path in self._written_parameters[branch_id]}
+        for path in leaf_paths(conditional.shape):
+            handed_on = self._handed_on(computation, conditional, path, self.resolve)
+            if None not in handed_on and len(set(handed_on)) == 1:
+                continue
+            for number, branch_id in enumerate(conditional.called):
+                if handed_on[number] is not None:
+                    branch = self.module.computations[branch_id]
+                    targets.add((number + 1, self.resolve(branch, branch.root, path)[1]))
+        return sorted(targets)
+
+    def fusion_targets(self, computation_id: int) -> list[int]:
+        """Operand numbers that a fusion overwrites: its root updates that parameter in place."""
+        found = self._fusion_targets.get(computation_id)
+        if found is None:
+            found = fusion_targets(self.module.computations[computation_id])
+            self._fusion_targets[computation_id] = found
+        return found
+
+
+def fusion_targets(fused: ComputationIndex) -> list[int]:
+    """Parameter numbers that a fused computation updates in place (XLA's rule for fusions)."""
+    root = fused.by_id[fused.root]
+    outputs = list(root.operands) if root.opcode == "tuple" else [fused.root]
+    targets = []
+    for output in outputs:
+        source = skip_bitcasts(fused, output)
+        if source.opcode not in ("dynamic-update-slice", "scatter"):
+            continue
+        count = 1 if source.opcode != "scatter" else (len(source.operands) - 1) // 2
+        for operand in source.operands[:count]:
+            target = skip_bitcasts(fused, operand)
+            if target.opcode == "parameter":
+                targets.append(int(target.proto.parameter_number))
+    return targets
+
+
+def skip_bitcasts(computation: ComputationIndex, local: int) -> Instruction:
+    """The instruction behind a chain of bitcasts."""
+    instruction = computation.by_id[local]
+    while instruction.opcode == "bitcast":
+        instruction = computation.by_id[instruction.operands[0]]
+    return instruction
+
+
+def _declared_aliases(instruction: Instruction) -> list[tuple[int, Path]]:
+    return [
+        (int(alias.operand_index), tuple(alias.operand_shape_index))
+        for alias in instruction.proto.output_operand_aliasing
+    ]
+
+
+def _collect(
+    computation: int, writers: dict[Value, set[int]], reads: dict[int, frozenset[Value]]
+) -> list[Hazard]:
+    if not writers:
+        return []
+    readers: dict[Value, set[int]] = {}
+    for local, values in reads.items():
+        for value in values:
+            if value in writers:
+                readers.setdefault(value, set()).add(local)
+    return [
+        Hazard(computation, source, writer, frozenset(readers.get(source, set()) - {writer}))
+        for source, all_writers in writers.items()
+        for writer in sorted(all_writers)
+    ]
+
+
+def reachable_writers(computation: ComputationIndex, writers: list[int]) -> dict[int, int]:
+    """For each instruction, the set of `writers` that depend on it, as a bit set.
+
+    Bit k of the result for instruction i is set if ``writers[k]`` follows i by data or control
+    dependencies (or is i itself).
+    """
+    reach: dict[int, int] = {}
+    for bit, writer in enumerate(writers):
+        reach[writer] = reach.get(writer, 0) | (1 << bit)
+    for instruction in reversed(computation.instructions):
+        bits = reach.get(instruction.local, 0)
+        if not bits:
+            continue
+        for before in (*instruction.operands, *instruction.control):
+            reach[before] = reach.get(before, 0) | bits
+    return reach
+
+
+def broken_hazards(analysis: InPlaceAnalysis) -> list[tuple[Hazard, int]]:
+    """Hazards with a reader that is not ordered before the writer, with that reader's local id.
+
+    Requires instructions in an order that respects control dependencies as well as operands.
+    """
+    broken = []
+    for computation in analysis.module.graph_computations():
+        hazards = analysis.hazards[computation.id]
+        writers = sorted({hazard.writer for hazard in hazards})
+        bit = {writer: 1 << i for i, writer in enumerate(writers)}
+        reach = reachable_writers(computation, writers)
+        for hazard in hazards:
+            for reader in hazard.readers:
+                if not reach.get(reader, 0) & bit[hazard.writer]:
+                    broken.append((hazard, reader))
+    return broken

@@ -1,0 +1,1 @@
+"""Which decisions are legal, as a table of rules with names."""

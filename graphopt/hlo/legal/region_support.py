@@ -1,0 +1,62 @@
+"""Which nodes a native region may contain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo.module.index import ComputationIndex, Instruction
+from graphopt.hlo.module.proto import HloInstructionProto
+from graphopt.machine import UnitKind
+
+if TYPE_CHECKING:
+    from graphopt.hlo.graph.graph import Graph
+
+
+def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+    """bool [N]; nodes that a native region may contain, called computations included.
+
+    Args:
+        graph: whose nodes to judge.
+        opened: bool [N]; nodes to count as allowed whatever they are.
+
+    A loop that XLA itself made native is allowed whatever it contains, such as a convolution.
+    """
+    ok = np.array([op.regional for op in graph.ops], np.bool_)
+    native = np.array([unit.kind is UnitKind.NATIVE for unit in graph.units], np.bool_)
+    by_default = native[graph.default.unit]
+    by_caller: dict[int, list[int]] = {}
+    for i, computation in enumerate(graph.computations):
+        if computation.caller is not None:
+            by_caller.setdefault(computation.caller, []).append(i)
+        for node in range(computation.first, computation.end):
+            if graph.ops[node].name == "fusion":
+                ok[node] = _regional_fusion(graph, node)
+            elif graph.ops[node].name == "dot":
+                types = {int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])}
+                ok[node] = len(types) == 1
+            for callee in by_caller.get(node, ()):
+                inner = graph.computations[callee]
+                ok[node] &= bool(ok[inner.first : inner.end].all())
+            if by_default[node] or (opened is not None and opened[node]):
+                ok[node] = True
+    return ok
+
+
+def _regional_fusion(graph: Graph, node: int) -> bool:
+    body = graph.source.module.computations[graph.source.called[node][0]]
+    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    return proto.fusion_kind != "kCustom" and all(
+        i.opcode not in ("scatter", "fusion") and not _mixes_types(body, i)
+        for i in body.instructions
+    )
+
+
+def _mixes_types(computation: ComputationIndex, instruction: Instruction) -> bool:
+    """True for a dot whose operands and result differ in type: its native code is not valid LLVM."""
+    if instruction.opcode != "dot":
+        return False
+    operands = [computation.by_id[i] for i in instruction.operands]
+    return len({i.shape.element_type for i in (instruction, *operands)}) > 1

@@ -1,0 +1,333 @@
+"""The legality table: which decisions are allowed for a node, and the rule that forbids the others.
+
+Every rule is a row: the field and values it forbids, a predicate over the whole graph, and a message
+for people. Rule names appear in masks, reports and errors. Rules that depend on several decisions at
+once (cluster size, recomputation, acyclic multi-output fusion) live in `graphopt.hlo.plan.clusters`.
+
+All rules are sound for joint choices: any combination of allowed values is a legal module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import DecisionError, UnsupportedModuleError
+from graphopt.hlo.graph.decisions import ALLOWED, Masks
+from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT
+from graphopt.hlo.legal.region_support import regional_nodes
+from graphopt.hlo.module import backend_config
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.restructure.rules import opened, restructure_rules
+from graphopt.hlo.restructure.table import RESTRUCTURES
+from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
+from graphopt.machine import UnitKind
+
+if TYPE_CHECKING:
+    from graphopt.hlo.graph.graph import Computation, Graph
+
+BoolArray = NDArray[np.bool_]
+
+
+class Facts:
+    """Per-node properties that the rules share; every array is bool [N]."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Derives what most rules need."""
+        ops = graph.ops
+        self.graph = graph
+        self.fusible = np.array([op.fusible and op.name != "constant" for op in ops], np.bool_)
+        self.constant = np.array([op.name == "constant" for op in ops], np.bool_)
+        self.structure = np.array([op.kind is OpKind.STRUCTURE for op in ops], np.bool_)
+        self.bitcast = np.array([op.name == "bitcast" for op in ops], np.bool_)
+        self.tuple_shaped = graph.dtype == DType.TUPLE
+        self.plain_copy = graph.plain_copies
+        self.update = np.array([op.name == "dynamic-update-slice" for op in ops], np.bool_)
+        inside, root = graph.library_nodes
+        self.library_inside = np.array(inside, np.bool_)
+        self.library_root = np.array(root, np.bool_)
+        self.root = np.zeros(len(graph), np.bool_)
+        self.root[[c.root for c in graph.computations]] = True
+        self.clusterable = self.fusible & ~self.plain_copy
+        self.opened = np.zeros(len(graph), np.bool_)
+        """bool [N]; walls for native regions that a restructure takes away."""
+        self.fuse_rule = np.full(len(graph), ALLOWED, np.int16)
+        """int16 [N]; what the rules evaluated so far say of fuse=1 (`make_masks` shares its column)."""
+
+    @cached_property
+    def library_only(self) -> BoolArray:
+        """Operations that fuse only inside the kernel library: dot."""
+        names = np.array([op.name == "dot" for op in self.graph.ops], np.bool_)
+        return names & (self.library_inside | self.graph.default.fuse | self.default_library)
+
+    @cached_property
+    def default_library(self) -> BoolArray:
+        """Roots of the clusters that XLA gave to the library."""
+        kinds = np.array([u.kind is UnitKind.LIBRARY for u in self.graph.units], np.bool_)
+        return kinds[self.graph.default.unit] & ~self.graph.default.fuse
+
+    @cached_property
+    def read_from_memory(self) -> BoolArray:
+        """Values with a user that cannot compute them itself."""
+        graph = self.graph
+        needs = np.zeros(len(graph), np.bool_)
+        takes = self.clusterable | self.library_only
+        for user, operands in enumerate(graph.operand_lists):
+            if not takes[user]:
+                needs[operands] = True
+        return needs
+
+    def frozen(self, state: int, rule: str) -> BoolArray:
+        """Nodes that in-place promises fix in `state` under the name `rule`."""
+        return np.array([f == (state, rule) for f in self.graph.source.frozen], np.bool_)
+
+
+Predicate = Callable[[Facts], BoolArray]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row: `forbids` marks the nodes for which `field` may not take `value`.
+
+    Attributes:
+        name: appears in masks, reports and errors.
+        field: "fuse", "join" or "unit".
+        value: the forbidden value; for "unit" the name of a unit kind.
+        message: why, for people.
+        forbids: bool [N] from `Facts`.
+    """
+
+    name: str
+    field: str
+    value: int | str
+    message: str
+    forbids: Predicate
+
+
+def _frozen_rule(state: int, name: str, value: int, message: str) -> Rule:
+    return Rule(name, "fuse", value, message, lambda f: f.frozen(state, name))
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule("not-fusible", "fuse", 1, "a loop fusion cannot contain this operation",
+         lambda f: ~(f.fusible | f.library_only | f.constant)),
+    Rule("constant", "fuse", 1, "an array constant stays in memory",
+         lambda f: f.constant & ~f.graph.default.fuse),
+    Rule("constant", "fuse", 0, "a constant that XLA put into fusions stays there",
+         lambda f: f.constant & f.graph.default.fuse),
+    Rule("tuple-shaped", "fuse", 1, "a tuple result is read from memory",
+         lambda f: f.tuple_shaped),
+    Rule("computation-root", "fuse", 1, "the result of a computation is written to memory",
+         lambda f: f.root),
+    Rule("read-from-memory", "fuse", 1, "a user of the value is no fusion and reads it from memory",
+         lambda f: f.read_from_memory),
+    Rule("copy", "fuse", 1, "a copy separates buffers and stays where it is",
+         lambda f: f.plain_copy),
+    _frozen_rule(FROZEN_ROOT, "copy", 1, "a copy separates buffers and stays where it is"),
+    _frozen_rule(FROZEN_FUSED, "copy", 0, "a copy in a fusion that keeps the order of memory stays there"),
+    _frozen_rule(FROZEN_ROOT, "own-buffer", 1, "its buffer is shared with a loop or a result"),
+    Rule("own-buffer", "fuse", 0, "in memory it would share a buffer that is reused, and others read it",
+         lambda f: _shares_read_buffer(f)),
+    _frozen_rule(FROZEN_ROOT, "in-place-update", 1, "the update writes into its operand's buffer"),
+    _frozen_rule(FROZEN_FUSED, "in-place-update", 0, "part of an update in place"),
+    _frozen_rule(FROZEN_ROOT, "update-target", 1, "its buffer is updated in place"),
+    _frozen_rule(FROZEN_FUSED, "update-target", 0, "in memory its buffer would be updated in place"),
+    _frozen_rule(FROZEN_FUSED, "out-of-place-update", 0, "in memory it would overwrite its operand"),
+    _frozen_rule(FROZEN_ROOT, "control-dependency", 1, "another instruction is ordered against it"),
+    Rule("in-place-order", "fuse", 1, "a consumer would read a buffer after it is overwritten",
+         lambda f: _reads_too_late(f)),
+    Rule("not-a-loop", "join", 1, "only array-shaped loop clusters have several outputs",
+         lambda f: ~f.clusterable | f.tuple_shaped | f.bitcast | f.update),
+    Rule("always-fused", "join", 1, "the node is never a root",
+         lambda f: f.constant | np.array([x is not None and x[0] == FROZEN_FUSED
+                                          for x in f.graph.source.frozen], np.bool_)),
+    Rule("in-place-writer", "join", 1, "its cluster overwrites a buffer that others read",
+         lambda f: _is_writer(f)),
+    Rule("not-a-loop", "unit", UnitKind.LOOP, "no loop can compute this operation",
+         lambda f: ~f.clusterable),
+    Rule("library-support", "unit", UnitKind.LIBRARY, "the kernel library has no such operation",
+         lambda f: ~(f.library_root | f.default_library)),
+    Rule("in-place-writer", "unit", UnitKind.LIBRARY, "the library does not write in place",
+         lambda f: _is_writer(f) & ~f.default_library),
+    Rule("loop-operation", "unit", UnitKind.RUNTIME, "the operation is computed by a loop",
+         lambda f: f.clusterable),
+    # A wall that a restructure can take away is allowed; `clusters` settles whether it was taken.
+    Rule("not-in-region", "unit", UnitKind.NATIVE, "a native region cannot contain it",
+         lambda f: ~regional_nodes(f.graph, f.opened) | f.structure),
+)  # fmt: skip
+"""The rules that do not depend on other decisions."""
+
+PARTITION_RULE: Final = Rule(
+    "partition", "unit", UnitKind.LOOP, "the shape cannot be split into so many parts",
+    lambda f: np.zeros(len(f.graph), np.bool_),
+)  # fmt: skip
+
+
+def _shares_read_buffer(facts: Facts) -> BoolArray:
+    """Values behind the bitcast that names a shared buffer, and that something else reads too."""
+    out = facts.frozen(FROZEN_FUSED, "own-buffer")
+    for value in np.flatnonzero(out).tolist():
+        out[value] = len(facts.graph.user_lists[value]) > 1
+    return out
+
+
+def _is_writer(facts: Facts) -> BoolArray:
+    out = np.zeros(len(facts.graph), np.bool_)
+    for writers in facts.graph.in_place.writer:
+        for node in writers:
+            out[node] = True
+            while facts.bitcast[node]:  # its operand, once in memory, writes in its place
+                (node,) = facts.graph.operand_lists[node]
+                out[node] = True
+    return out
+
+
+def _reads_too_late(facts: Facts) -> BoolArray:
+    """Nodes that read, themselves or through fused operands, a buffer that a consumer outlives.
+
+    Inductive over the node order: if a node that carries a promise may only be fused into consumers
+    that precede the promise's writer (or shared the writer's cluster by default), then no cluster
+    that reads the buffer has its root after the writer.
+    """
+    graph = facts.graph
+    in_place = graph.in_place
+    out = np.zeros(len(graph), np.bool_)
+    may_fuse = np.equal(facts.fuse_rule, ALLOWED).tolist()
+    carried = list(in_place.reads)
+    for computation, writers in zip(graph.computations, in_place.writer, strict=True):
+        if not writers:
+            continue
+        too_late = _too_late(graph, computation, writers)
+        for node in range(computation.first, computation.end):
+            for operand in graph.operand_lists[node]:
+                if may_fuse[operand]:
+                    carried[node] |= carried[operand]
+            if may_fuse[node] and carried[node] & too_late[node - computation.first]:
+                out[node] = True
+                may_fuse[node] = False
+    return out
+
+
+def _too_late(graph: Graph, computation: Computation, writers: Iterable[int]) -> list[int]:
+    """Per node of a computation: promises that it may not carry into its consumers.
+
+    Consumers that XLA fused stay fusible: what they must not carry, their operands must not either.
+    """
+    zone, default_fuse = graph.in_place.zone, graph.default.fuse.tolist()
+    first = computation.first
+    after = _bits_after(first, computation.end, writers)
+    out = [0] * len(after)
+    for node in range(computation.end - 1, first - 1, -1):
+        bits = 0
+        outside = ~zone[node]
+        for user in graph.user_lists[node]:
+            bits |= after[user - first] | (zone[user] & outside)
+            if default_fuse[user]:
+                bits |= out[user - first]
+        out[node - first] = bits
+    return out
+
+
+def _bits_after(first: int, end: int, writers: Iterable[int]) -> list[int]:
+    """Per node of a computation: promises whose writer comes earlier in the node order."""
+    at = [0] * (end - first + 1)
+    for bit, writer in enumerate(writers):
+        at[writer - first + 1] |= 1 << bit
+    running, out = 0, []
+    for bits in at[:-1]:
+        running |= bits
+        out.append(running)
+    return out
+
+
+def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
+    """The legality masks of a graph.
+
+    Args:
+        graph: whose nodes to judge.
+        replacements: also judge which operations may be replaced; if not, none may, and loops that would be
+            native only thanks to one may not be native either.
+
+    Raises:
+        UnsupportedModuleError: rule ``default-outside-masks``: XLA's own decisions break a rule, so
+            the rules do not describe this module.
+    """
+    facts = Facts(graph)
+    names = list(dict.fromkeys([*(r.name for r in RULES), PARTITION_RULE.name, *RESTRUCTURE_RULES]))
+    masks = Masks(
+        rules=tuple(names),
+        fuse_rule=np.full((len(graph), 2), ALLOWED, np.int16),
+        join_rule=np.full((len(graph), 2), ALLOWED, np.int16),
+        unit_rule=np.full((len(graph), len(graph.units)), ALLOWED, np.int16),
+        restructure_rule=np.full((len(graph), len(RESTRUCTURES)), ALLOWED, np.int16),
+    )
+    facts.fuse_rule = masks.fuse_rule[:, 1]
+    _apply(facts, masks, ("fuse", "join"))
+    if replacements:
+        masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names)
+        facts.opened = opened(masks.restructure_rule)
+    else:
+        masks.restructure_rule[:, 1:] = names.index("other-operation")
+    _apply(facts, masks, ("unit",))
+    _add_partition_rules(graph, facts, masks, names.index(PARTITION_RULE.name))
+    if replacements:
+        _check_default(graph, masks)
+    return masks
+
+
+def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
+    """Enters the rules about some fields; the first rule that forbids a value names it."""
+    kinds = [unit.kind for unit in facts.graph.units]
+    for rule in RULES:
+        if rule.field not in fields:
+            continue
+        table = getattr(masks, f"{rule.field}_rule")
+        where = rule.forbids(facts)
+        columns = (
+            [int(rule.value)]
+            if rule.field != "unit"
+            else [i for i, kind in enumerate(kinds) if kind == rule.value]
+        )
+        for column in columns:
+            table[where & (table[:, column] == ALLOWED), column] = masks.rules.index(rule.name)
+
+
+def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) -> None:
+    candidates = np.flatnonzero(facts.clusterable)
+    single = facts.update | facts.tuple_shaped
+    dims = graph.dim_lists
+    layouts = graph.source.shapes
+    for column, unit in enumerate(graph.units):
+        if unit.kind is not UnitKind.LOOP or unit.threads == 1:
+            continue
+        few = graph.elements < unit.threads
+        for node in candidates:
+            if column == graph.default.unit[node]:
+                continue
+            if (
+                single[node]
+                or few[node]
+                or unit.threads
+                != backend_config.feasible_parts(
+                    tuple(dims[node]), tuple(layouts[node].layout.minor_to_major), unit.threads
+                )
+            ):
+                masks.unit_rule[node, column] = rule
+
+
+def _check_default(graph: Graph, masks: Masks) -> None:
+    try:
+        masks.check(graph.default)
+    except DecisionError as error:
+        raise UnsupportedModuleError(
+            what=f"XLA's own decisions break a rule: {error}",
+            where=graph.name,
+            fix="nothing to do: the module keeps XLA's default",
+            rule="default-outside-masks",
+        ) from error

@@ -1,0 +1,340 @@
+"""A parsed HLO module, indexed: computations by role, instructions by id.
+
+This is the only place that interprets raw module bytes. Everything later works on `ModuleIndex`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final
+
+from graphopt.errors import ModuleFormatError, UnsupportedModuleError
+from graphopt.hlo.module.opcodes import MULTI_DEVICE_OPS, OP_BY_NAME
+from graphopt.hlo.module.proto import SUB_BYTE_DTYPES, DType, HloModuleProto
+
+LOCAL_ID: Final = 0xFFFFFFFF
+"""Instruction ids are (computation id << 32) | local id; only the local part counts."""
+
+
+class Role(IntEnum):
+    """What calls a computation."""
+
+    ENTRY = 0
+    LOOP_BODY = 1
+    LOOP_CONDITION = 2
+    BRANCH = 3
+    CALLED = 4
+    FUSED = 5
+    """Body of a fusion instruction."""
+    APPLIED = 6
+    """Scalar function of a reduce, scatter, sort, map, ...; and computations only reached from one."""
+
+
+class Instruction:
+    """One instruction, with what every pass asks for taken out of the proto once.
+
+    Attributes:
+        proto: the ``HloInstructionProto``.
+        local: local id.
+        opcode: HLO opcode.
+        operands: local ids of the operands.
+        control: local ids of the control predecessors.
+        called: ids of the called computations.
+    """
+
+    __slots__ = ("_shape_key", "called", "control", "local", "opcode", "operands", "proto")
+
+    def __init__(self, proto: Any) -> None:
+        self.proto = proto
+        self.local: int = proto.id & LOCAL_ID
+        self.opcode: str = proto.opcode
+        ids = proto.operand_ids
+        self.operands: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
+        ids = proto.control_predecessor_ids
+        self.control: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
+        ids = proto.called_computation_ids
+        self.called: tuple[int, ...] = tuple(ids) if ids else ()
+        self._shape_key: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        """Instruction name."""
+        return str(self.proto.name)
+
+    @property
+    def shape(self) -> Any:
+        """``ShapeProto`` of the result."""
+        return self.proto.shape
+
+    @property
+    def shape_key(self) -> bytes:
+        """Serialised shape: equal keys are equal shapes and layouts."""
+        if self._shape_key is None:
+            self._shape_key = self.proto.shape.SerializeToString(deterministic=True)
+        return self._shape_key
+
+
+@dataclass
+class ComputationIndex:
+    """One computation of the module.
+
+    Attributes:
+        proto: the ``HloComputationProto``.
+        role: what calls it.
+        instructions: in their order in the module (operands first).
+        by_id: local instruction id -> instruction.
+        root: local id of the root instruction.
+        caller: local id of the calling instruction and its computation's id, None for the entry and
+            for applied computations (which may have several callers).
+    """
+
+    proto: Any
+    role: Role
+    instructions: list[Instruction]
+    by_id: dict[int, Instruction]
+    root: int
+    caller: tuple[int, int] | None = None
+
+    @property
+    def id(self) -> int:
+        """Computation id."""
+        return int(self.proto.id)
+
+
+@dataclass
+class ModuleIndex:
+    """A module with its computations by id.
+
+    Attributes:
+        proto: the ``HloModuleProto``.
+        computations: computation id -> `ComputationIndex`, callees before callers.
+    """
+
+    proto: Any
+    computations: dict[int, ComputationIndex] = field(default_factory=dict)
+
+    def graph_computations(self) -> Iterator[ComputationIndex]:
+        """Computations whose instructions run as thunks of their own, callees before callers."""
+        return (c for c in self.computations.values() if c.role < Role.FUSED)
+
+    @property
+    def instruction_count(self) -> int:
+        """Instructions in all computations."""
+        return sum(len(c.instructions) for c in self.computations.values())
+
+
+def parse(data: bytes) -> ModuleIndex:
+    """Parses serialised ``HloModuleProto`` bytes.
+
+    Raises:
+        ModuleFormatError: the bytes are no module, or ids in it do not resolve.
+    """
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise ModuleFormatError(
+            what=f"an HLO module must be bytes, got {type(data).__name__}",
+            where="module",
+            fix="pass a serialised HloModuleProto",
+        )
+    try:
+        proto = HloModuleProto.FromString(bytes(data))
+    except Exception as error:
+        raise ModuleFormatError(
+            what=f"cannot parse the HLO module: {error}",
+            where=f"{len(data)} bytes",
+            fix="pass the bytes of an HloModuleProto as jaxlib hands them to the hook",
+        ) from error
+    return index(proto)
+
+
+def index(proto: Any) -> ModuleIndex:
+    """Indexes a parsed module and finds the role of each computation.
+
+    Raises:
+        ModuleFormatError: a computation, root, operand or called computation is missing.
+    """
+    module = ModuleIndex(proto)
+    if not proto.computations:
+        raise ModuleFormatError(
+            what="the module has no computations",
+            where=proto.name or "module",
+            fix="check the bytes",
+        )
+    for computation in proto.computations:
+        instructions = [Instruction(i) for i in computation.instructions]
+        by_id = {i.local: i for i in instructions}
+        root = computation.root_id & LOCAL_ID
+        if root not in by_id or len(by_id) != len(instructions):
+            raise _broken(computation.name, "root id does not resolve or ids repeat")
+        module.computations[computation.id] = ComputationIndex(
+            computation, Role.APPLIED, instructions, by_id, root
+        )
+    if proto.entry_computation_id not in module.computations:
+        raise _broken(proto.name, "entry computation does not resolve")
+    module.computations[proto.entry_computation_id].role = Role.ENTRY
+    for computation in module.computations.values():
+        _check_operands(computation)
+    for computation in reversed(list(module.computations.values())):
+        if computation.role < Role.FUSED:
+            _mark_callees(module, computation)
+    return module
+
+
+def _broken(where: str, what: str) -> ModuleFormatError:
+    return ModuleFormatError(what=what, where=where, fix="check the module with XLA's verifier")
+
+
+def _check_operands(computation: ComputationIndex) -> None:
+    seen: set[int] = set()
+    for instruction in computation.instructions:
+        if instruction.operands and not seen.issuperset(instruction.operands):
+            raise _broken(
+                f"{computation.proto.name}/{instruction.name}",
+                "an operand is missing or comes after its user",
+            )
+        seen.add(instruction.local)
+
+
+_CALLEE_ROLES: Final[dict[str, tuple[Role, ...]]] = {
+    "while": (Role.LOOP_BODY, Role.LOOP_CONDITION),
+    "conditional": (Role.BRANCH,),
+    "call": (Role.CALLED,),
+    "fusion": (Role.FUSED,),
+}
+"""Opcode -> roles of its called computations; the last role repeats."""
+
+
+def _mark_callees(module: ModuleIndex, computation: ComputationIndex) -> None:
+    for instruction in computation.instructions:
+        if not instruction.called:
+            continue
+        roles = _CALLEE_ROLES.get(instruction.opcode, (Role.APPLIED,))
+        for position, callee_id in enumerate(instruction.called):
+            callee = module.computations.get(callee_id)
+            if callee is None:
+                raise _broken(instruction.name, "a called computation does not resolve")
+            role = roles[min(position, len(roles) - 1)]
+            if role is Role.APPLIED:
+                continue
+            if callee.caller is not None or callee.role is not Role.APPLIED:
+                raise UnsupportedModuleError(
+                    what=f"computation {callee.proto.name} has two callers",
+                    where=instruction.name,
+                    fix="nothing to do: the module keeps XLA's default",
+                    rule="shared-computation",
+                )
+            callee.role = role
+            callee.caller = (instruction.local, computation.id)
+
+
+def check_supported(
+    module: ModuleIndex, max_instructions: int = 200_000, *, allow_donation: bool = False
+) -> None:
+    """Refuses modules that graphopt leaves alone.
+
+    Raises:
+        UnsupportedModuleError: with the name of the rule in ``rule``: donation,
+            multi-device, dynamic-shape, unknown-opcode, sub-byte, too-large, shared-computation.
+    """
+    proto = module.proto
+    rules: tuple[tuple[str, bool, str], ...] = (
+        (
+            "donation",
+            has_donation(module) and not allow_donation,
+            "a rewritten module would lose its donated buffers",
+        ),
+        ("multi-device", _replicas(proto) > 1, "the module is for several devices"),
+        ("dynamic-shape", bool(proto.is_dynamic), "the module has dynamic shapes"),
+        (
+            "too-large",
+            module.instruction_count > max_instructions,
+            f"the module has {module.instruction_count} instructions (limit {max_instructions})",
+        ),
+    )
+    for rule, holds, message in rules:
+        if holds:
+            raise _unsupported(rule, message, proto.name)
+    for computation in module.graph_computations():
+        for instruction in computation.instructions:
+            _check_instruction(instruction)
+
+
+def has_donation(module: ModuleIndex) -> bool:
+    """True if an input buffer of the module is donated to an output."""
+    return bool(module.proto.input_output_alias) or bool(module.proto.buffer_donor)
+
+
+def _replicas(proto: Any) -> int:
+    assignment = proto.device_assignment
+    return max(1, int(assignment.replica_count)) * max(1, int(assignment.computation_count))
+
+
+def _unsupported(rule: str, message: str, where: str) -> UnsupportedModuleError:
+    return UnsupportedModuleError(
+        what=message, where=where, fix="nothing to do: the module keeps XLA's default", rule=rule
+    )
+
+
+def _check_instruction(instruction: Instruction) -> None:
+    opcode = instruction.opcode
+    if opcode in MULTI_DEVICE_OPS:
+        raise _unsupported("multi-device", f"{opcode} is for several devices", instruction.name)
+    if opcode not in OP_BY_NAME:
+        raise _unsupported("unknown-opcode", f"opcode {opcode!r} is not known", instruction.name)
+    for leaf in leaves(instruction.shape):
+        if leaf.is_dynamic_dimension and True in leaf.is_dynamic_dimension:
+            raise _unsupported("dynamic-shape", "a dimension is dynamic", instruction.name)
+        if leaf.element_type in SUB_BYTE_DTYPES:
+            raise _unsupported("sub-byte", "elements smaller than a byte", instruction.name)
+
+
+def leaves(shape: Any) -> Iterator[Any]:
+    """The array (or token) shapes inside a shape, left to right."""
+    if shape.element_type == DType.TUPLE:
+        for part in shape.tuple_shapes:
+            yield from leaves(part)
+    else:
+        yield shape
+
+
+def leaf_paths(shape: Any, prefix: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Tuple index paths of the leaves of a shape, left to right; ``()`` for an array."""
+    if shape.element_type == DType.TUPLE:
+        for position, part in enumerate(shape.tuple_shapes):
+            yield from leaf_paths(part, (*prefix, position))
+    else:
+        yield prefix
+
+
+def is_small_call(instruction: Instruction) -> bool:
+    """True for a ``call`` that XLA emits as one native function."""
+    return instruction.opcode == "call" and any(
+        entry.key == SMALL_CALL and entry.value == "true"
+        for entry in instruction.proto.frontend_attributes.map
+    )
+
+
+def is_inlined_call_body(module: ModuleIndex, computation: ComputationIndex) -> bool:
+    """True for what such a call (`is_inlined_call`) calls."""
+    if computation.role is not Role.CALLED or computation.caller is None:
+        return False
+    local, owner = computation.caller
+    return is_inlined_call(module, module.computations[owner].by_id[local])
+
+
+def is_inlined_call(module: ModuleIndex, instruction: Instruction) -> bool:
+    """True for a small call around exactly one while loop with the same operand."""
+    if not is_small_call(instruction):
+        return False
+    callee = module.computations[instruction.called[0]]
+    root = callee.by_id[callee.root]
+    return (
+        root.opcode == "while"
+        and len(callee.instructions) == 2
+        and not any(i.control for i in callee.instructions)
+    )
+
+
+SMALL_CALL: Final = "xla_cpu_small_call"
+"""Frontend attribute that makes XLA:CPU emit a called computation as one native function."""

@@ -1,0 +1,1 @@
+"""From decisions to the kernels, joins and native regions of a module."""

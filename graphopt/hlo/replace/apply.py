@@ -1,0 +1,336 @@
+"""Replacing operations: graph and codes in, a new graph of the restructured module out.
+
+Three modules are written on the way. In the first, every operation that is to be replaced stands alone
+with its operands in memory; all else is as XLA decided. In the second it is replaced, and the new
+operations stand bare. In the third they are grouped into clusters within the masks. The graph of the
+third is an ordinary graph: its default decisions are XLA's own with the replacement in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo.emit.module import emit
+from graphopt.hlo.emit.protos import ModuleWriter
+from graphopt.hlo.emit.verify import check_signature
+from graphopt.hlo.graph.build import build_over
+from graphopt.hlo.graph.decisions import Decisions
+from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.module.index import LOCAL_ID, index
+from graphopt.hlo.module.proto import HloComputationProto, HloModuleProto
+from graphopt.hlo.plan.clusters import Clustering, form_clusters, roots_around
+from graphopt.hlo.plan.items import make_items
+from graphopt.hlo.plan.regions import make_plan
+from graphopt.hlo.replace.grouping import group
+from graphopt.hlo.replace.result import Restructured
+from graphopt.hlo.restructure.rows import pack
+from graphopt.hlo.restructure.sites import Candidate, Site
+from graphopt.hlo.restructure.table import RESTRUCTURES, replacing
+from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.writing.ordering import order_readers
+from graphopt.machine import UnitKind
+
+KEPT_RESULTS = 4
+"""Restructured graphs remembered per graph."""
+
+_WRITERS = frozenset({"while", "dynamic-update-slice", "scatter"})
+
+
+def settle(graph: Graph, decisions: Decisions) -> tuple[Graph, Decisions]:
+    """The graph whose nodes are executed, and the decisions on it: the same two without replacements."""
+    codes = replacing(decisions.restructure)
+    if not codes.any():
+        return graph, decisions
+    after = apply_restructures(graph, codes)
+    return after.graph, after.carry(decisions)
+
+
+def restructured(graph: Graph, codes: NDArray[np.int8]) -> Graph:
+    """The graph after replacing operations (see `apply_restructures`, which also says what came whence)."""
+    return apply_restructures(graph, codes).graph
+
+
+def apply_restructures(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
+    """Replaces operations.
+
+    Args:
+        graph: as built from an incoming module, or itself a result of this function.
+        codes: int8 [N]; `Decisions.restructure`. Those that only rewrite kernels do nothing here.
+
+    Raises:
+        DecisionError: a code is outside the graph's masks.
+        VerificationError: the new module breaks a static rule (a defect here, never the caller's).
+    """
+    graph.masks.check(graph.default.with_changes(restructure=codes))
+    codes = replacing(codes)
+    key = codes.tobytes()
+    found = graph.restructured.get(key)
+    if found is None:
+        if len(graph.restructured) >= KEPT_RESULTS:
+            graph.restructured.pop(next(iter(graph.restructured)))
+        found = graph.restructured[key] = _apply(graph, codes)
+    return found
+
+
+def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
+    clustering, writer = _emit(graph, _extracting(graph, codes))
+    editor = ModuleEditor(writer.module, writer.origin)
+    proto = _edited(graph, codes, clustering, writer, editor)
+    module = order_readers(proto)
+    if editor.packed:
+        pack.gather(proto, editor)  # keeps every path from a reader to the writer
+        module = index(proto)
+    bare = build_over(module, graph.units)
+    origin, fresh = _origins(bare, {**writer.origin, **editor.kept}, editor.fresh)
+    writer = _emit(bare, group(bare, fresh, editor))[1]
+    module = index(writer.module)
+    check_signature(module, graph.source.module)
+    last = build_over(module, graph.units)
+    inner, _ = _origins(last, writer.origin, {})
+    known = inner >= 0
+    came_from = np.where(known, origin[inner], -1).astype(np.int32)
+    is_fresh = known & fresh[inner]
+    joins = np.array([row.joins for row in RESTRUCTURES], np.bool_)
+    return Restructured(
+        graph=last,
+        origin=came_from,
+        fresh=is_fresh,
+        together=is_fresh & (came_from >= 0) & joins[codes[np.maximum(came_from, 0)]],
+        users=graph.user_lists,
+    )
+
+
+def _emit(graph: Graph, decisions: Decisions) -> tuple[Clustering, ModuleWriter]:
+    clustering = form_clusters(graph, decisions, read_again=True)
+    plans = [make_plan(graph, clustering, i) for i in make_items(graph, decisions, clustering)]
+    return clustering, emit(graph, clustering, plans)
+
+
+def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
+    """XLA's decisions, but operations to be replaced stand alone with their operands in memory."""
+    decisions = graph.default.copy()
+    kinds = [unit.kind for unit in graph.units]
+    loop, runtime = kinds.index(UnitKind.LOOP), kinds.index(UnitKind.RUNTIME)
+    for node in np.flatnonzero(codes).tolist():
+        for root in roots_around(graph, graph.default.fuse, node):
+            if kinds[decisions.unit[root]] is UnitKind.LIBRARY:
+                decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
+        if graph.ops[node].fusible:
+            decisions.unit[node] = loop
+        elif kinds[decisions.unit[node]] in (UnitKind.LIBRARY, UnitKind.NATIVE):
+            # A loop in a function of its own would leave a call around its replacement.
+            decisions.unit[node] = runtime
+        behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
+        between = graph.operand_lists[node] if behind else []
+        for value in between:
+            if graph.ops[value].fusible:
+                decisions.unit[value] = loop
+        for value in (node, *graph.operand_lists[node], *behind):
+            if graph.ops[value].name != "constant":
+                decisions.fuse[value] = False
+    return decisions
+
+
+def _edited(
+    graph: Graph,
+    codes: NDArray[np.int8],
+    clustering: Clustering,
+    writer: ModuleWriter,
+    editor: ModuleEditor,
+) -> Any:
+    """The module with every replacement written in the place of its operation."""
+    chosen: dict[int, dict[int, int]] = {}
+    for node in np.flatnonzero(codes).tolist():
+        computation, local = writer.placed[node]
+        chosen.setdefault(computation, {})[local] = node
+    out = HloModuleProto()
+    out.CopyFrom(writer.module)
+    out.ClearField("computations")
+    for computation in writer.module.computations:
+        nodes = chosen.get(computation.id)
+        if nodes is not None:
+            computation = _Edit(graph, codes, clustering, editor, computation).run(nodes)
+        for finished in (*editor.written, computation):
+            added = out.computations.add()
+            added.CopyFrom(finished)
+            editor.computations[finished.id] = added  # later replacements see the earlier ones
+        editor.written.clear()
+    _drop_unused(out)
+    return out
+
+
+def _drop_unused(module: Any) -> None:
+    """Removes computations that nothing calls any more: bodies of replaced fusions."""
+    used = {module.entry_computation_id}
+    for place in range(len(module.computations) - 1, -1, -1):
+        computation = module.computations[place]
+        if computation.id not in used:
+            del module.computations[place]
+            continue
+        for instruction in computation.instructions:
+            used.update(instruction.called_computation_ids)
+
+
+class _Edit:
+    """Rewrites one computation's instruction list."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        codes: NDArray[np.int8],
+        clustering: Clustering,
+        editor: ModuleEditor,
+        computation: Any,
+    ) -> None:
+        self.graph = graph
+        self.codes = codes
+        self.clustering = clustering
+        self.editor = editor
+        self.computation = computation
+        self.shapes = {i.id & LOCAL_ID: i.shape for i in computation.instructions}
+        self.by_id = {i.id & LOCAL_ID: i for i in computation.instructions}
+        self.next_id = max(self.shapes) + 1
+
+    def run(self, nodes: dict[int, int]) -> Any:
+        """The computation with the instructions `nodes` (local id -> node) replaced."""
+        instructions: list[Any] = []
+        for instruction in self.computation.instructions:
+            node = nodes.get(instruction.id & LOCAL_ID)
+            if node is None:
+                instructions.append(instruction)
+            else:
+                instructions += self._replacement(instruction, node)
+        out = HloComputationProto()
+        out.CopyFrom(self.computation)
+        out.ClearField("instructions")
+        out.instructions.extend(_without_tuple_detours(instructions, self.computation.root_id))
+        return out
+
+    def _replacement(self, placed: Any, node: int) -> list[Any]:
+        row = RESTRUCTURES[int(self.codes[node])]
+        origin = _caller(self.graph, node) if row.around else node
+        block = Block(self.editor, self.computation.id, origin, self.next_id)
+        site = self._site(block, placed, node)
+        result = row.expand(site)
+        self.next_id = block.next_id
+        protos = block.protos
+        last = next((p for p in protos if p.id == result.id), None)
+        if (
+            last is None
+        ):  # the replacement is one of the operands: give it an instruction of its own
+            block.copy(result)
+            self.next_id = block.next_id
+            last = protos[-1]
+        if last.shape.SerializeToString() != placed.shape.SerializeToString():
+            last.shape.CopyFrom(placed.shape)
+        _add_control(protos, last, list(placed.control_predecessor_ids))
+        del self.editor.fresh[self.computation.id, last.id]
+        old, last.id = last.id, placed.id
+        self.editor.fresh[self.computation.id, placed.id & LOCAL_ID] = node
+        for proto in protos:
+            if old in proto.operand_ids:
+                proto.operand_ids[:] = [placed.id if o == old else o for o in proto.operand_ids]
+        if placed.metadata:
+            for proto in protos:
+                proto.metadata = placed.metadata
+        return protos
+
+    def _site(self, block: Block, placed: Any, node: int) -> Site:
+        """The operation, seen through the one-operation fusion that it may stand in."""
+        if node in self.clustering.clusters:
+            return self._inside(block, placed)
+        outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
+        site = Site(block, placed, outer, self.editor.computations)
+        site.instructions = self.by_id
+        site.node = node
+        return site
+
+    def _inside(self, block: Block, placed: Any) -> Site:
+        """The only operation of a fusion, constants aside."""
+        outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
+        body = self.editor.computations[placed.called_computation_ids[0]]
+        by_id = {i.id: i for i in body.instructions}
+        instruction = by_id[body.root_id]
+        operands = []
+        for local in instruction.operand_ids:
+            inner = by_id[local]
+            if inner.opcode == "parameter":
+                operands.append(outer[inner.parameter_number])
+            else:  # a constant that XLA keeps inside
+                operands.append(block.clone(inner, ()))
+        return Site(
+            block, instruction, operands, self.editor.computations, lambda v: self._maker(block, v)
+        )
+
+    def _maker(self, block: Block, value: Value) -> Site | None:
+        """The operation behind an operand, if it stands in a fusion of its own."""
+        placed = self.by_id.get(value.id)
+        if placed is None or placed.opcode != "fusion" or placed.fusion_kind != "kLoop":
+            return None
+        body = self.editor.computations[placed.called_computation_ids[0]]
+        others = [i for i in body.instructions if i.opcode not in ("parameter", "constant")]
+        return self._inside(block, placed) if len(others) == 1 else None
+
+
+def _caller(graph: Graph, node: int) -> int:
+    """The node that calls the computation around a node; -1 in the entry computation."""
+    caller = graph.computations[graph.computation[node]].caller
+    return -1 if caller is None else caller
+
+
+def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
+    """Users of an element of a tuple made here use what went into it; XLA expects no such elements."""
+    tuples = {i.id & LOCAL_ID: i for i in instructions if i.opcode == "tuple"}
+    direct: dict[int, int] = {}
+    kept = []
+    for instruction in instructions:
+        if any(o & LOCAL_ID in direct for o in instruction.operand_ids):
+            ids = [direct.get(o & LOCAL_ID, o) for o in instruction.operand_ids]
+            instruction.operand_ids[:] = ids
+        if any(c & LOCAL_ID in direct for c in instruction.control_predecessor_ids):
+            ids = [direct.get(c & LOCAL_ID, c) for c in instruction.control_predecessor_ids]
+            instruction.control_predecessor_ids[:] = ids
+        source = tuples.get(instruction.operand_ids[0] & LOCAL_ID) if (
+            instruction.opcode == "get-tuple-element" and instruction.id != root
+        ) else None  # fmt: skip
+        if source is None:
+            kept.append(instruction)
+        else:
+            direct[instruction.id & LOCAL_ID] = source.operand_ids[instruction.tuple_index]
+    return kept
+
+
+def _add_control(protos: list[Any], last: Any, before: list[int]) -> None:
+    """What had to come before the operation comes before whatever writes in its place."""
+    if not before:
+        return
+    by_id = {p.id: p for p in protos}
+    writers = [p for p in protos if p.opcode in _WRITERS]
+    stack = [last]
+    while stack:
+        proto = stack.pop()
+        if proto.opcode in ("tuple", "get-tuple-element", "bitcast"):
+            stack += [by_id[o] for o in proto.operand_ids if o in by_id]
+        elif proto not in writers:
+            writers.append(proto)
+    for proto in writers:
+        proto.control_predecessor_ids.extend(before)
+
+
+def _origins(
+    graph: Graph, known: dict[tuple[int, int], int], fresh: dict[tuple[int, int], int]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Per node: where it comes from (-1: nowhere), and whether it is new."""
+    origin = np.full(len(graph), -1, np.int32)
+    is_fresh = np.zeros(len(graph), np.bool_)
+    for node, instances in enumerate(graph.source.instances):
+        for instance in instances:
+            if instance in fresh:
+                origin[node], is_fresh[node] = fresh[instance], True
+            elif instance in known:
+                origin[node], is_fresh[node] = known[instance], False
+                break
+    return origin, is_fresh

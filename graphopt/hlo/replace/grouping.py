@@ -1,0 +1,132 @@
+"""Which clusters new operations form: what `graphopt.hlo.replace.apply` makes of bare instructions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo.graph.decisions import Decisions, Masks
+from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.module.layouts import merges_dimensions
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.restructure.writing.blocks import ModuleEditor
+from graphopt.machine import UnitKind
+
+MAX_REPEATED_COST: Final = 8.0
+"""A new value that costs so many operations per element from scalars is computed by every reader."""
+
+PARALLEL_ELEMENTS: Final = 1 << 15
+"""A new loop over so many elements is split over all cores."""
+
+
+MAX_RESULTS: Final = 2
+"""Results that a chain of operations on all iterations may be computed for, in one kernel."""
+
+_NEVER_GROUPED: Final = frozenset(
+    {"dynamic-update-slice", "copy", "reduce-window", "gather", "dot"}
+)
+
+
+def group(graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor) -> Decisions:
+    """XLA's decisions, with new operations fused into their only reader, and cheap ones into all.
+
+    Args:
+        graph: after the replacements, all new operations bare.
+        fresh: bool [N]; the new operations.
+        editor: that wrote them; says which form kernels of their own, and which none.
+    """
+    from graphopt.hlo.legal.rules import make_masks  # the rules know the table of restructures
+
+    decisions = graph.default.copy()
+    masks = make_masks(graph, replacements=False)
+    allowed = masks.fuse[:, 1]
+    widest = max(range(len(graph.units)), key=lambda i: _loop_threads(graph, i))
+    large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
+    decisions.unit[large] = widest
+    cost = _cost_from_scalars(graph)
+    for node in np.flatnonzero(fresh & allowed).tolist():
+        op = graph.ops[node]
+        if op.name in _NEVER_GROUPED or (op.name == "reduce" and graph.elements[node] > 1):
+            continue
+        readers = graph.user_lists[node]
+        if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
+            decisions.fuse[node] = True
+    _group_wide(graph, masks, editor.wide, decisions)
+    decisions.fuse[_written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
+    decisions.fuse[_written_as(graph, editor.views) & allowed] = True
+    _leave_views(graph, masks, fresh, decisions)
+    return decisions
+
+
+def _written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
+    """bool [N]; nodes that some instructions are."""
+    instances = graph.source.instances if instructions else [()] * len(graph)
+    return np.array([any(i in instructions for i in own) for own in instances], np.bool_)
+
+
+def _leave_views(
+    graph: Graph, masks: Masks, fresh: NDArray[np.bool_], decisions: Decisions
+) -> None:
+    """Kernels end before dimensions are merged: inside, that takes divisions, which do not vectorise."""
+    shapes = graph.source.shapes
+    for node in np.flatnonzero(fresh & ~decisions.fuse).tolist():
+        if graph.ops[node].name != "bitcast":
+            continue
+        (operand,) = graph.operand_lists[node]
+        merges = merges_dimensions(shapes[operand], shapes[node])
+        if merges and graph.ops[operand].kind is OpKind.ELEMENTWISE and masks.fuse[operand, 0]:
+            decisions.fuse[operand] = False
+
+
+def _group_wide(
+    graph: Graph, masks: Masks, wide: set[tuple[int, int]], decisions: Decisions
+) -> None:
+    """Chains of operations on all iterations become kernels of one or two outputs, in place.
+
+    XLA emits each value of a kernel once, however many of its values read it, if they read it at their
+    own place; so a chain of elementwise operations is best one kernel. Two results, as the two words
+    of the generator, share one; a value that leads to more is written to memory.
+    """
+    nodes = np.flatnonzero(_written_as(graph, wide)).tolist()
+    results: dict[int, frozenset[int]] = {}
+    for node in reversed(nodes):
+        op = graph.ops[node]
+        readers = graph.user_lists[node]
+        if op.name == "broadcast":
+            decisions.fuse[node] = masks.fuse[node, 1]
+        if op.name == "bitcast":
+            # An element's place among other dimensions takes divisions, which do not vectorise.
+            divides = any(graph.ops[u].kind is OpKind.ELEMENTWISE for u in readers)
+            decisions.fuse[node] = not divides and masks.fuse[node, 1]
+        if op.kind is not OpKind.ELEMENTWISE:
+            continue
+        alike = all(u in results and graph.elements[u] == graph.elements[node] for u in readers)
+        found = frozenset().union(*(results[user] for user in readers)) if alike else frozenset()
+        inside = 1 <= len(found) <= MAX_RESULTS and bool(masks.fuse[node, 1])
+        results[node] = found if inside else frozenset([node])
+        decisions.fuse[node] = inside
+        decisions.join[node] = not inside and masks.join[node, 1]
+
+
+def _cost_from_scalars(graph: Graph) -> list[float]:
+    """Operations per element of nodes that depend on nothing but scalars and views; else infinite."""
+    out: list[float] = []
+    for node, op in enumerate(graph.ops):
+        if op.kind is OpKind.STRUCTURE or (graph.elements[node] == 1 and op.kind is OpKind.RUNTIME):
+            out.append(0.0 if graph.elements[node] <= 1 else np.inf)
+            continue
+        if op.kind not in (OpKind.ELEMENTWISE, OpKind.INDEXED) or op.name == "copy":
+            out.append(0.0 if graph.elements[node] == 1 else np.inf)
+            continue
+        total = op.cost
+        for operand in graph.operand_lists[node]:
+            total += out[operand] if graph.elements[operand] > 1 else min(out[operand], 4.0)
+        out.append(total)
+    return out
+
+
+def _loop_threads(graph: Graph, index: int) -> int:
+    unit = graph.units[index]
+    return unit.threads if unit.kind is UnitKind.LOOP else 0

@@ -1,0 +1,40 @@
+"""Kernels from XLA's loop code generator instead of its tiled one (see `graphopt.hlo.graph.tiled`).
+
+An operation at the root that only the loop generator knows, and that changes nothing, moves a kernel there:
+a ``bitcast-convert`` to its own type. It is elementwise, so buffers are shared as before.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graphopt.hlo.graph.tiled import MIN_ELEMENTS, VIEWS, is_tiled
+from graphopt.hlo.plan.clusters import fused_into
+from graphopt.hlo.restructure.sites import Candidate
+from graphopt.machine import UnitKind
+
+RULES: Final = {
+    "small-kernel": "there is nothing to gain in a kernel of so few elements",
+    "not-tiled": "it is no kernel that XLA computes with its tiled code generator",
+}
+
+OPCODES: Final = frozenset(
+    "abs acos add and asin atan2 bitcast cbrt ceil clamp compare convert cosine divide erf exponential "
+    "exponential-minus-one floor log log-plus-one logistic maximum minimum multiply negate not or power "
+    "remainder reshape rsqrt select sine sqrt subtract tan tanh xor".split()
+)
+"""Roots of such kernels."""
+
+
+def forbids(candidate: Candidate) -> str | None:
+    """Why a node is not the root of a kernel that XLA's tiled generator computes."""
+    graph, root = candidate.graph, candidate.node
+    if graph.elements[root] < MIN_ELEMENTS:
+        return "small-kernel"
+    fuse = graph.default.fuse
+    unit = graph.units[graph.default.unit[root]]
+    if fuse[root] or graph.source.bare[root] or unit.kind is not UnitKind.LOOP:
+        return "not-tiled"
+    if graph.ops[root].name in VIEWS and not any(fuse[candidate.operands]):
+        return "not-tiled"  # another name for an array in memory
+    return None if is_tiled(graph, root, fused_into(graph, fuse, root)) else "not-tiled"

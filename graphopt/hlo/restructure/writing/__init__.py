@@ -1,0 +1,1 @@
+"""Writing HLO by hand: blocks of instructions, calls inlined, constants folded, loops batched."""
