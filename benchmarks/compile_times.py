@@ -19,7 +19,7 @@ from jax import lax
 
 from benchmarks.rates import ways
 from graphopt.hlo import build_graph, rewrite
-from graphopt.measure.compiling import compile_with
+from graphopt.measure.compiling.functions import compile_with
 
 SIZES = (
     (1, 32, 32), (1, 64, 64), (2, 8, 8), (2, 16, 16), (2, 32, 32), (2, 48, 48), (2, 64, 64),

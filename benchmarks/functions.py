@@ -3,7 +3,7 @@
     python -m benchmarks.functions [--only tanh] [--f64]
 
 A loop of 500 iterations carries eight arrays and applies one function, a multiplication and an addition to
-each. These are the figures behind `graphopt.policy.functions`.
+each. These are the figures behind `graphopt.policy.heuristic.pack`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind, unit_index
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {

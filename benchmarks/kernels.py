@@ -1,4 +1,4 @@
-"""What single kernels take: the figures behind `graphopt.policy.kernels` and `.reductions`.
+"""What single kernels take: the figures behind `graphopt.policy.heuristic.loop_generator` and `.reductions`.
 
     python -m benchmarks.kernels
     python -m benchmarks.kernels --reductions
@@ -26,7 +26,7 @@ from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind, unit_index
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store
 
 TIMES = 50

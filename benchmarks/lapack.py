@@ -1,4 +1,4 @@
-"""What factorizations and solves of small matrices take: the figures behind `graphopt.policy.walls.LAPACK`.
+"""What factorizations and solves of small matrices take: the figures behind `graphopt.costs.opaque.LAPACK`.
 
     python -m benchmarks.lapack
 
@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from graphopt.costs.opaque import wall_costs
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune.confirm import Runs
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.walls import opening_code, wall_costs
+from graphopt.policy.heuristic.walls import opening_code
 
 ROUTINES: dict[str, Callable[[Any, Any], Any]] = {
     "potrf": lambda a, b: lax.linalg.cholesky(a, symmetrize_input=False),

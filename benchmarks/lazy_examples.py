@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.measure.child import Child
-from graphopt.measure.timing import summarise
+from graphopt.measure.children.child import Child
+from graphopt.measure.comparing.timing import summarise
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "lazy"

@@ -1,4 +1,4 @@
-"""What single operations cost XLA:CPU: the figures behind `graphopt.policy.rates` and `.products`.
+"""What single operations cost XLA:CPU: the figures behind `graphopt.costs.elements` and `.products`.
 
     python -m benchmarks.rates [--only sine]
     python -m benchmarks.rates --products
@@ -28,7 +28,7 @@ from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind, unit_index
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store
 
 SIZES = (1 << 15, 1 << 17)

@@ -29,8 +29,8 @@ from graphopt.hlo.module.index import check_supported, parse
 from graphopt.machine import machine_key, probe
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
-from graphopt.policy.base import DEFAULT
-from graphopt.policy.dispatch import asynchronous
+from graphopt.policy.heuristic.caller_thread import asynchronous
+from graphopt.policy.registry import DEFAULT
 from graphopt.store import Store
 
 if TYPE_CHECKING:

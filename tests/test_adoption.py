@@ -17,7 +17,7 @@ from graphopt.hlo import build_graph
 from graphopt.measure import compare_outputs, compile_with
 from graphopt.measure.adoption import StoredWinners
 from graphopt.outcomes import ModuleRecord, Outcome
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
 from graphopt.store import Store, Winner, encode_decisions, export_winners, import_winners
 from graphopt.store.winners import KEPT, get_winner, put_winner, quarantined
 
@@ -160,7 +160,7 @@ def test_the_state_changes_with_the_winners(graph, store):
 
 def test_an_import_that_cannot_be_judged_is_unused_but_kept(graph, store, monkeypatch):
     from graphopt.measure import adoption
-    from graphopt.measure.runner import Runner
+    from graphopt.measure.children.runner import Runner
 
     def no_worker(*args, **options):
         return Runner(*args, **options, worker=("-c", "raise SystemExit('no worker here')"))

@@ -12,7 +12,7 @@ from graphopt.corpus.capture import capture_modules
 from graphopt.evaluate.bench_faults import fake_worker
 from graphopt.hlo import build_graph
 from graphopt.learn.tune.attribution import Share, attribute, changes_of, without
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 
 
 @pytest.fixture(scope="module")

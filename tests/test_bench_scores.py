@@ -36,9 +36,9 @@ from graphopt.evaluate.bench_search import (
 )
 from graphopt.hlo import DecisionBatch, build_graph
 from graphopt.measure import compile_with
-from graphopt.measure.kernel_model import KernelModel
+from graphopt.measure.bank.predictor import KernelModel
+from graphopt.measure.children.runner import Runner
 from graphopt.measure.measured import MeasuredScorer
-from graphopt.measure.runner import Runner
 from graphopt.policy import resolve
 from graphopt.store import Store
 from graphopt.store.journal import add_to_journal

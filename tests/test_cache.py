@@ -129,7 +129,7 @@ def test_without_separate_keys_nothing_is_rewritten(cache):
 
 MEASURING = SETTINGS + textwrap.dedent("""
     from graphopt.measure import compile_with
-    from graphopt.policy.heuristic import heuristic
+    from graphopt.policy.heuristic.steps import heuristic
 
     def native(data):
         graph = graphopt.build_graph(data)

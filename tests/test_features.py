@@ -12,9 +12,9 @@ from support import capture, captured, normal
 
 from graphopt.hlo import build_graph, rewrite, settle
 from graphopt.hlo.module.repeat import repeat_module
-from graphopt.measure.features import COUNT, FEATURES, combine, kernel_keys
-from graphopt.measure.profile import profile
-from graphopt.measure.stub import StubCompiler
+from graphopt.measure.bank.kernels import COUNT, FEATURES, combine, kernel_keys
+from graphopt.measure.bank.profile import profile
+from graphopt.measure.compiling.stub import StubCompiler
 
 NAMES = ("knapsack", "momentum_train", "layernorm", "stack_machine")
 INDEX = {name: i for i, (name, _) in enumerate(FEATURES)}

@@ -20,7 +20,7 @@ from graphopt.errors import WorkloadError
 from graphopt.evaluate import fuzz_worker
 from graphopt.evaluate.fuzz import STATUSES, FuzzReport, Trial, fuzz
 from graphopt.evaluate.progress import run_fuzz
-from graphopt.measure.child import Child, ChildFailure
+from graphopt.measure.children.child import Child, ChildFailure
 
 PROGRAMS = (
     "fibonacci", "life_sweep", "ring_buffer", "unrolled_scan", "collatz", "knapsack",
@@ -278,7 +278,7 @@ def test_a_child_does_not_outlive_its_parent(tmp_path):
     note = tmp_path / "pids"
     parent = textwrap.dedent("""
         import sys
-        from graphopt.measure.child import Child
+        from graphopt.measure.children.child import Child
 
         echo = "import os, sys\\nfor line in sys.stdin: print(os.getpid(), flush=True)"
         busy = "import os, sys, time\\nprint(os.getpid(), flush=True)\\ntime.sleep(1e6)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.measure.features import COUNT, FEATURES, combine
-from graphopt.measure.kernel_model import (
+from graphopt.measure.bank.kernels import COUNT, FEATURES, combine
+from graphopt.measure.bank.predictor import (
     ADDITIVE,
     MIN_KERNELS,
     MIN_REGIONS,
@@ -15,8 +15,8 @@ from graphopt.measure.kernel_model import (
     counts,
     model_of,
 )
-from graphopt.measure.region_prices import RegionPricer
-from graphopt.measure.signatures import Signatures
+from graphopt.measure.bank.regions import RegionPricer
+from graphopt.measure.bank.signatures import Signatures
 from graphopt.store import Store
 from graphopt.store.kernels import Kernel, put_kernels
 

@@ -17,8 +17,8 @@ from support import normal, proto_of
 from graphopt import xla_hook
 from graphopt.errors import VerificationError
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
-from graphopt.measure.numeric import TOLERANCE
-from graphopt.measure.timing import summarise
+from graphopt.measure.comparing.numeric import TOLERANCE
+from graphopt.measure.comparing.timing import summarise
 
 # Results.
 

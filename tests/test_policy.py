@@ -11,18 +11,18 @@ import pytest
 from small_programs import STATE, rollout
 from support import PROGRAMS, Captured, capture, captured, node, nodes, normal
 
+from graphopt.costs import model as costs
+from graphopt.costs.evaluations import copies, shares
+from graphopt.costs.model import CostModel, LoopCosts
+from graphopt.costs.products import dot_flops
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph, rewrite
 from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy import costs
-from graphopt.policy.costs import CostModel, LoopCosts
-from graphopt.policy.heuristic import heuristic, heuristic_steps, one_core
-from graphopt.policy.native import native_below
-from graphopt.policy.products import dot_flops
-from graphopt.policy.recompute import copies, shares
+from graphopt.policy.heuristic.native import native_below
+from graphopt.policy.heuristic.steps import heuristic, heuristic_steps, one_core
 
 
 @functools.cache

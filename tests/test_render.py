@@ -21,7 +21,7 @@ from graphopt.hlo import Graph
 from graphopt.hlo.module.source_lines import SourceLines, operation_path
 from graphopt.machine import UnitKind
 from graphopt.measure.analytic import AnalyticModel, AnalyticScorer
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
 from graphopt.render import explain_decisions
 from graphopt.render.explanation import explain_module
 from graphopt.render.moves import find_changes, summarise

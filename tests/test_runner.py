@@ -27,11 +27,11 @@ from graphopt.evaluate.bench_faults import (
     inject_faults,
 )
 from graphopt.learn.search import portfolio
-from graphopt.measure import worker
-from graphopt.measure.child import Child, ChildFailure
-from graphopt.measure.compiling import compile_lowered
-from graphopt.measure.runner import Runner
-from graphopt.measure.session import WrongResult
+from graphopt.measure.children import worker
+from graphopt.measure.children.child import Child, ChildFailure
+from graphopt.measure.children.runner import Runner
+from graphopt.measure.children.session import WrongResult
+from graphopt.measure.compiling.functions import compile_lowered
 from graphopt.store import Store, decode_decisions, encode_decisions
 from graphopt.store.kernels import all_kernels
 from graphopt.store.winners import evaluations, quarantined
@@ -193,7 +193,7 @@ def test_a_child_that_writes_without_end_is_stopped_by_the_clock():
 
 
 def test_a_line_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr("graphopt.measure.child.MAX_LINE", 1 << 20)
+    monkeypatch.setattr("graphopt.measure.children.child.MAX_LINE", 1 << 20)
     with (
         child("import os\nwhile True: os.write(1, b'x' * 65536)") as endless,
         pytest.raises(ChildFailure, match="more than 1 MiB") as caught,
@@ -220,7 +220,7 @@ def test_long_requests_and_answers():
 
 ORPHANED = """
 import sys
-from graphopt.measure.child import Child
+from graphopt.measure.children.child import Child
 child = Child(["-c", sys.argv[1]], "orphan")
 print(child._process.pid, child.greeting(60), flush=True)
 child.greeting(600)

@@ -12,8 +12,8 @@ from graphopt.hlo import DecisionBatch, Graph, apply_restructures
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import UnitKind
-from graphopt.measure.bank import BankScorer
-from graphopt.measure.signatures import Namer
+from graphopt.measure.bank.scorer import BankScorer
+from graphopt.measure.bank.signatures import Namer
 
 NAMES = ("adam_step", "heat_stencil", "cartpole_rollout", "lstm", "transformer_block")
 MANY = 24

@@ -15,7 +15,8 @@ from support import captured, normal, with_unit_everywhere
 from graphopt import xla_hook
 from graphopt.errors import MeasureError
 from graphopt.hlo import rewrite
-from graphopt.measure.compiling import Compiled, compile_lowered
+from graphopt.measure.compiling.functions import Compiled, compile_lowered
+from graphopt.measure.compiling.stub import StubCompiler, signature
 from graphopt.measure.inputs import (
     host_array,
     load_inputs,
@@ -23,7 +24,6 @@ from graphopt.measure.inputs import (
     recorded_inputs,
     save_inputs,
 )
-from graphopt.measure.stub import StubCompiler, signature
 
 TABLE = np.random.default_rng(7).standard_normal((64, 64)).astype(np.float32)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from graphopt.measure import timing
-from graphopt.measure.timing import compare
+from graphopt.measure.comparing import timing
+from graphopt.measure.comparing.timing import compare
 
 
 @dataclass

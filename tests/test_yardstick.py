@@ -9,7 +9,7 @@ import pytest
 from support import normal
 
 from graphopt.measure import compare_outputs
-from graphopt.measure.yardstick import (
+from graphopt.measure.comparing.yardstick import (
     CHAOTIC,
     Judgement,
     Yardstick,

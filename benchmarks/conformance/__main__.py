@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.harnesses import FORMS, HARNESSES
-from graphopt.measure.child import ChildFailure
-from graphopt.measure.pool import ask_all
+from graphopt.measure.children.child import ChildFailure
+from graphopt.measure.children.pool import ask_all
 from graphopt.store.journal import add_to_journal, read_journal
 
 TIMEOUT_S = 120.0

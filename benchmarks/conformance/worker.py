@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.conformance.harnesses import program
 from graphopt.evaluate.fuzz_worker import Worker
 from graphopt.hlo import Decisions, Graph
-from graphopt.measure.serving import serve
-from graphopt.policy.heuristic import heuristic
+from graphopt.measure.children.serving import serve
+from graphopt.policy.heuristic.steps import heuristic
 
 
 def decide(graph: Graph) -> Decisions:

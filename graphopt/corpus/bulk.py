@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphopt.corpus.entries import Entry
-from graphopt.measure.child import ChildFailure
-from graphopt.measure.pool import ask_all
-from graphopt.measure.serving import serve
+from graphopt.measure.children.child import ChildFailure
+from graphopt.measure.children.pool import ask_all
+from graphopt.measure.children.serving import serve
 
 TIMEOUT_S: Final = 180.0
 """A capture that takes longer counts as a failure."""

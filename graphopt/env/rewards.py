@@ -82,7 +82,7 @@ def _analytic(graph: Graph, program: Program | None) -> Scorer:
 
 
 def _bank(graph: Graph, program: Program | None) -> Scorer:
-    from graphopt.measure.bank import BankScorer
+    from graphopt.measure.bank.scorer import BankScorer
     from graphopt.store import Store
 
     scorer = BankScorer(graph, Store())
@@ -91,8 +91,8 @@ def _bank(graph: Graph, program: Program | None) -> Scorer:
 
 
 def _model(graph: Graph, program: Program | None) -> Scorer:
-    from graphopt.measure.bank import BankScorer
-    from graphopt.measure.kernel_model import model_of
+    from graphopt.measure.bank.predictor import model_of
+    from graphopt.measure.bank.scorer import BankScorer
     from graphopt.store import Store
 
     return BankScorer(graph, None, model_of(Store()))

@@ -39,7 +39,7 @@ from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.repeat import repeat_module
 from graphopt.measure import compare, compare_outputs, compile_with
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
 
 MIN_INSTRUCTIONS: Final = 200
 """Overhead is reported for modules of at least this many HLO instructions."""

@@ -20,7 +20,7 @@ from graphopt.env.sources import GraphSources
 from graphopt.hlo import DecisionBatch, Decisions
 from graphopt.learn.search import ENGINES, Budget, SearchResult
 from graphopt.measure.scoring import Scores
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
 
 CHANGE: Final = 0.05
 """The random agent redraws this share of XLA's decisions every other time."""

@@ -18,10 +18,10 @@ from graphopt.hlo import DecisionBatch, Decisions
 from graphopt.learn.fill import neighbours
 from graphopt.learn.search.portfolio import portfolio
 from graphopt.measure import compile_with
-from graphopt.measure.bank import BankScorer
+from graphopt.measure.bank.predictor import KernelModel, LinearModel
+from graphopt.measure.bank.scorer import BankScorer
+from graphopt.measure.children.runner import Runner
 from graphopt.measure.inputs import recorded_inputs
-from graphopt.measure.kernel_model import KernelModel, LinearModel
-from graphopt.measure.runner import Runner
 from graphopt.store import Store
 from graphopt.store.kernels import Kernel, all_kernels
 

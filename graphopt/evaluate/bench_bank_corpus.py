@@ -18,8 +18,8 @@ from rich.console import Console
 from graphopt.corpus import load_corpus
 from graphopt.evaluate.bench_bank import spearman
 from graphopt.hlo import DecisionBatch, Graph
-from graphopt.measure.bank import BankScorer
-from graphopt.measure.kernel_model import KernelModel, model_of
+from graphopt.measure.bank.predictor import KernelModel, model_of
+from graphopt.measure.bank.scorer import BankScorer
 from graphopt.store import Store
 from graphopt.store.encoding import decode_known
 from graphopt.store.winners import evaluations

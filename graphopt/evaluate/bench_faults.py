@@ -21,7 +21,7 @@ from rich.console import Console
 from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.workloads import builtin_programs
 from graphopt.hlo import Decisions, Graph
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store, decisions_digest, encode_decisions
 from graphopt.store.winners import quarantined
 

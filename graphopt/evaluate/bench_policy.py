@@ -15,11 +15,11 @@ from graphopt.corpus.demo import DEMO
 from graphopt.hlo import Graph, build_graph
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module.repeat import repeat_module
-from graphopt.policy.base import SHIPPED
-from graphopt.policy.checkpoint import load
-from graphopt.policy.features import extract
-from graphopt.policy.heuristic import STEPS, heuristic_steps
-from graphopt.policy.learned import most_likely
+from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
+from graphopt.policy.network.checkpoint import load
+from graphopt.policy.network.features import extract
+from graphopt.policy.network.learned import most_likely
+from graphopt.policy.registry import SHIPPED
 
 SIZES: Final = (500, 2_000, 10_000, 80_000)
 _SOURCE: Final = "cartpole_rollout"

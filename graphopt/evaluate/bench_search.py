@@ -27,7 +27,7 @@ from graphopt.measure import compile_with
 from graphopt.measure.inputs import recorded_inputs
 from graphopt.measure.measured import MeasuredScorer
 from graphopt.policy import NamedPolicy, resolve
-from graphopt.policy.base import DEFAULT
+from graphopt.policy.registry import DEFAULT
 from graphopt.store.journal import add_to_journal, read_marked
 
 RIVALS: Final = ("annealing", "genetic")

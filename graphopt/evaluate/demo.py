@@ -20,9 +20,9 @@ from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import build_program, select_programs
 from graphopt.errors import WorkloadError
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
-from graphopt.measure.yardstick import is_rounding
+from graphopt.measure.comparing.yardstick import is_rounding
 from graphopt.outcomes import ModuleRecord, Outcome
-from graphopt.policy.base import DEFAULT
+from graphopt.policy.registry import DEFAULT
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from graphopt.corpus.workloads import select_programs
 from graphopt.errors import ConfigError
 from graphopt.machine import machine_key, probe
-from graphopt.measure.child import Child, ChildFailure
+from graphopt.measure.children.child import Child, ChildFailure
 from graphopt.policy import resolve
 from graphopt.version import VERSION
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from graphopt.corpus.workloads import select_programs
 from graphopt.errors import WorkloadError
-from graphopt.measure.child import Child, ChildFailure
+from graphopt.measure.children.child import Child, ChildFailure
 
 STATUSES: Final = ("ok", "wrong", "compile error", "run error", "abort", "hang", "exit")
 

@@ -21,8 +21,8 @@ from graphopt.corpus.workloads import load_programs
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.machine import UnitKind, unit_index
 from graphopt.measure import Compiled, compare_outputs, compile_with
-from graphopt.measure.numeric import is_prng_key
-from graphopt.measure.yardstick import Yardstick, host_leaves, program_yardstick
+from graphopt.measure.comparing.numeric import is_prng_key
+from graphopt.measure.comparing.yardstick import Yardstick, host_leaves, program_yardstick
 
 CHAOTIC_SLACK: Final = 1e3
 """Factor on the tolerance for programs declared to amplify rounding."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import graphopt.plugin
 from graphopt.errors import WorkloadError
-from graphopt.policy.base import DEFAULT
+from graphopt.policy.registry import DEFAULT
 
 USAGE: Final = "usage: graphopt run script.py ARGS ..., or graphopt run -m module ARGS ..."
 

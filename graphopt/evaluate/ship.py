@@ -11,11 +11,11 @@ import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from graphopt.errors import PolicyError
 from graphopt.evaluate.comparison import compare_markdown
+from graphopt.files import write_directory
 from graphopt.learn.config import CONFIG_NAME
 from graphopt.learn.train import POLICY
-from graphopt.policy.base import SHIPPED
-from graphopt.policy.checkpoint import SPEC, WEIGHTS, Checkpoint, load
-from graphopt.policy.directory import write_directory
+from graphopt.policy.network.checkpoint import SPEC, WEIGHTS, Checkpoint, load
+from graphopt.policy.registry import SHIPPED
 
 CARD = "README.md"
 

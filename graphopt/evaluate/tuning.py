@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from graphopt.corpus.workloads import build_program, find_program
 from graphopt.learn.tune import Event, TuneResult, replay, tune
-from graphopt.policy.base import DEFAULT
+from graphopt.policy.registry import DEFAULT
 from graphopt.store import Store, export_winners, import_winners
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from graphopt.measure.child import ChildFailure
-from graphopt.measure.pool import ask_all
-from graphopt.measure.serving import serve
+from graphopt.measure.children.child import ChildFailure
+from graphopt.measure.children.pool import ask_all
+from graphopt.measure.children.serving import serve
 
 if TYPE_CHECKING:
     from graphopt.measure import Compiled
@@ -121,8 +121,8 @@ def _try(
 ) -> dict[str, Any]:
     from graphopt.hlo import build_graph, rewrite
     from graphopt.measure import compare_outputs, compile_with
-    from graphopt.measure.yardstick import is_rounding
-    from graphopt.policy.base import resolve
+    from graphopt.measure.comparing.yardstick import is_rounding
+    from graphopt.policy.registry import resolve
 
     decide = resolve(policy).decide
     kept = False

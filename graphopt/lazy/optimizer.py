@@ -56,7 +56,7 @@ def current() -> NamedPolicy | None:
     """The policy that a graph compiled now would get."""
     from graphopt import plugin
     from graphopt.policy import resolve
-    from graphopt.policy.base import DEFAULT
+    from graphopt.policy.registry import DEFAULT
 
     if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
         return None

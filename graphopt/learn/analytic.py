@@ -19,7 +19,7 @@ from graphopt.hlo.plan.clusters import Cluster, Clustering, form_clusters
 from graphopt.hlo.plan.items import make_items
 from graphopt.machine import UnitKind
 from graphopt.measure import Scores
-from graphopt.policy.estimates import OP_COST, OP_KIND, estimate
+from graphopt.policy.network.estimates import OP_COST, OP_KIND, estimate
 
 _THUNK_NS: Final = 55.0
 _SPLIT_NS: Final = 2000.0

@@ -13,15 +13,15 @@ from graphopt.learn.advantages import advantages
 from graphopt.learn.config import TrainConfig
 from graphopt.learn.elites import Elite
 from graphopt.learn.rollout import Rollout
-from graphopt.policy.batching import pad, pad_rows
-from graphopt.policy.features import Features
+from graphopt.policy.network.features import Features
+from graphopt.policy.network.padding import pad, pad_rows
 
 
 class Batch(NamedTuple):
     """What the loss needs of one graph; the last vector is the label (an `Elite`).
 
     Attributes:
-        graph: the padded graph, see `graphopt.policy.batching.pad`.
+        graph: the padded graph, see `graphopt.policy.network.padding.pad`.
         actions: field -> int32 [B, N].
         old: field -> float32 [B, N]; log-probability when drawn.
         drawn: field -> float32 [B, N]; 1 where the policy drew the action, else 0.

@@ -14,9 +14,9 @@ from graphopt.errors import GraphOptError, MeasureError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Scores
-from graphopt.measure.bank import BankScorer
-from graphopt.measure.kernel_model import KernelModel, model_of
-from graphopt.measure.runner import Runner
+from graphopt.measure.bank.predictor import KernelModel, model_of
+from graphopt.measure.bank.scorer import BankScorer
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store
 from graphopt.store.encoding import decisions_digest, encode_decisions
 from graphopt.store.winners import outcomes

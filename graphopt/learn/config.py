@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from graphopt.errors import ConfigError
-from graphopt.policy.model import ModelConfig
+from graphopt.policy.network.config import ModelConfig
 
 Baseline = Literal["greedy", "value", "mean"]
 

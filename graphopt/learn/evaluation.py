@@ -13,8 +13,8 @@ from graphopt.hlo import DecisionBatch
 from graphopt.learn.advantages import rewards
 from graphopt.learn.problems import Problem
 from graphopt.learn.rollout import score_once
-from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.learned import most_likely, proposal
+from graphopt.policy.network.learned import most_likely, proposal
+from graphopt.policy.network.numpy_network import NumpyPolicy
 
 FAILED_LOG_SPEEDUP: Final = -3.0
 _LIMIT: Final = 20.0

@@ -19,8 +19,8 @@ from graphopt.learn.bench import Bench
 from graphopt.learn.problems import Problem
 from graphopt.learn.search.moves import Mover
 from graphopt.learn.search.portfolio import portfolio
-from graphopt.measure.runner import Runner
-from graphopt.policy.candidates import candidates as usual
+from graphopt.measure.children.runner import Runner
+from graphopt.policy.proposals.vectors import candidates as usual
 from graphopt.store import Store, decisions_digest, decode_decisions, encode_decisions
 from graphopt.store.winners import evaluations, outcomes
 

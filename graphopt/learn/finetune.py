@@ -19,8 +19,8 @@ from graphopt.learn.state import TrainState
 from graphopt.learn.train import learn, remember
 from graphopt.learn.update import Learner, make_optimizer
 from graphopt.measure import Scorer
-from graphopt.policy.convert import create, flatten, unflatten
-from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.parameters import create, flatten, unflatten
 
 MAX_STEPS: Final = 50
 _KIND: Final = "finetune"

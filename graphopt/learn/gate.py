@@ -14,8 +14,8 @@ from graphopt.hlo import DecisionBatch
 from graphopt.learn.advantages import rewards
 from graphopt.learn.evaluation import FAILED_LOG_SPEEDUP
 from graphopt.learn.problems import Problem
-from graphopt.policy.guarded import NEVER, Gate, judge, own_index
-from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.network.gated import NEVER, Gate, judge, own_index
+from graphopt.policy.network.numpy_network import NumpyPolicy
 
 SWITCHES: Final = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8, NEVER)
 OWN_SWITCHES: Final = (-0.5, -0.3, -0.2, -0.1, -0.05, -0.02, 0.0, 0.05)

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import optax
 
 from graphopt.learn.batch import Batch
-from graphopt.policy.convert import Nested, network
-from graphopt.policy.network import entropies, log_probabilities
+from graphopt.policy.network.flax_network import entropies, log_probabilities
+from graphopt.policy.network.parameters import Nested, network
 
 
 class Weights(NamedTuple):

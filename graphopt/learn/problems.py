@@ -17,8 +17,8 @@ from graphopt.learn.bench import Bench
 from graphopt.learn.config import CorpusConfig
 from graphopt.machine import probe
 from graphopt.measure import Scorer, compile_with
-from graphopt.measure.bank import BankScorer
-from graphopt.policy.features import Features, extract
+from graphopt.measure.bank.scorer import BankScorer
+from graphopt.policy.network.features import Features, extract
 
 MIN_NODES: Final = 8
 """Smaller graphs hold one kernel or none: nothing to learn."""

@@ -18,8 +18,8 @@ from graphopt.learn.config import TrainConfig
 from graphopt.learn.elites import RECORDED, START, Elite, default_elite, start_elite
 from graphopt.learn.problems import Problem
 from graphopt.measure.plans import vector_key
-from graphopt.policy.batching import pad, pad_rows
-from graphopt.policy.candidates import candidates
+from graphopt.policy.network.padding import pad, pad_rows
+from graphopt.policy.proposals.vectors import candidates
 from graphopt.store.encoding import decode_known
 from graphopt.store.winners import outcomes, outcomes_elsewhere
 
@@ -31,7 +31,7 @@ class Records:
     Attributes:
         vectors: R decision vectors.
         log_speedup: float64 [R]; log(default time / time), NaN where the vector failed.
-        usual: vectors that `graphopt.policy.guarded.judge` chooses between.
+        usual: vectors that `graphopt.policy.network.gated.judge` chooses between.
         base: log(default time / time) of the decisions that a policy starts from.
     """
 

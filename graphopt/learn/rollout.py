@@ -13,8 +13,8 @@ from graphopt.learn.advantages import rewards
 from graphopt.learn.config import RolloutConfig
 from graphopt.learn.problems import Problem
 from graphopt.measure import Scorer
-from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.learned import Samples, sample
+from graphopt.policy.network.learned import Samples, sample
+from graphopt.policy.network.numpy_network import NumpyPolicy
 
 
 @dataclass(frozen=True, eq=False)

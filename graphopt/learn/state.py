@@ -18,10 +18,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from graphopt.errors import ConfigError
+from graphopt.files import write_directory
 from graphopt.learn.config import TrainConfig, to_dict
 from graphopt.learn.elites import Elite, from_arrays, to_arrays
 from graphopt.learn.update import Learner, new_learner
-from graphopt.policy.directory import write_directory
 
 STATE: Final = "state"
 _FORMAT: Final = 2

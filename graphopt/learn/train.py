@@ -33,10 +33,10 @@ from graphopt.learn.replay import Records, load_records, replay_batch
 from graphopt.learn.rollout import Rollout, collect, rollout_metrics
 from graphopt.learn.state import TrainState, save_state
 from graphopt.learn.update import learning_rate, objective_weights, update_epoch
-from graphopt.policy.checkpoint import PolicySpec, save
-from graphopt.policy.convert import flatten
-from graphopt.policy.guarded import Gate
-from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.network.checkpoint import PolicySpec, save
+from graphopt.policy.network.gated import Gate
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.parameters import flatten
 
 POLICY: Final = "policy"
 """Directory of the policy with the best validation result so far, inside a run's directory."""

@@ -15,8 +15,8 @@ import optax
 from graphopt.learn.batch import Batch
 from graphopt.learn.config import PPOConfig, StageConfig
 from graphopt.learn.losses import Weights, objective
-from graphopt.policy.convert import Nested, create
-from graphopt.policy.model import ModelConfig
+from graphopt.policy.network.config import ModelConfig
+from graphopt.policy.network.parameters import Nested, create
 
 Gradients = Callable[[Nested, Batch, Weights], tuple[Nested, dict[str, jax.Array]]]
 
@@ -27,7 +27,7 @@ class Learner:
 
     Attributes:
         model: sizes of the network.
-        parameters: nested parameters, see `graphopt.policy.convert`.
+        parameters: nested parameters, see `graphopt.policy.network.parameters`.
         optimizer_state: state of `make_optimizer`.
         average: running mean of the parameters over the steps: what is validated and saved.
     """

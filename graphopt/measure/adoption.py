@@ -7,7 +7,7 @@ from typing import Final
 
 from graphopt.errors import GraphOptError
 from graphopt.hlo import Decisions, Graph
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store, Winner, decode_decisions
 from graphopt.store.winners import get_winner, mark_verified, put_quarantine, remove_winner
 

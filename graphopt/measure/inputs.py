@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt import jax_private
 from graphopt.errors import MeasureError
-from graphopt.measure.numeric import is_prng_key
+from graphopt.measure.comparing.numeric import is_prng_key
 
 Array = np.ndarray[Any, Any]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from graphopt.errors import MeasureError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
-from graphopt.measure.compiling import compile_with
+from graphopt.measure.children.runner import Runner
+from graphopt.measure.compiling.functions import compile_with
 from graphopt.measure.inputs import recorded_inputs
 from graphopt.measure.plans import vector_key
-from graphopt.measure.runner import Runner
 from graphopt.measure.scoring import Scores
 from graphopt.store import Store
 

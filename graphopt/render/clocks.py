@@ -8,8 +8,8 @@ from graphopt.hlo import Graph
 from graphopt.hlo.plan.regions import Region
 from graphopt.machine import UnitKind
 from graphopt.measure.analytic import THUNK_NS, AnalyticModel
-from graphopt.measure.features import Kernel, KernelReader, kernels_of
-from graphopt.measure.kernel_model import model_of
+from graphopt.measure.bank.kernels import Kernel, KernelReader, kernels_of
+from graphopt.measure.bank.predictor import model_of
 from graphopt.measure.plans import Outcome, planned
 from graphopt.render.parts import PartTimes
 from graphopt.store import Store

@@ -19,7 +19,7 @@ class Kernel:
         key: digest of the canonical body and its unit.
         ns: median nanoseconds of one execution.
         samples: executions behind it.
-        features: float [F]; see `graphopt.measure.features`.
+        features: float [F]; see `graphopt.measure.bank.kernels`.
     """
 
     key: str

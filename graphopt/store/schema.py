@@ -23,7 +23,7 @@ CREATE TABLE kernels (
   environment INTEGER NOT NULL REFERENCES environments (id),
   ns REAL NOT NULL,             -- median nanoseconds of one execution
   samples INTEGER NOT NULL,     -- measurements behind it
-  features TEXT NOT NULL,       -- JSON list, see graphopt.measure.features
+  features TEXT NOT NULL,       -- JSON list, see graphopt.measure.bank.kernels
   seen REAL NOT NULL,           -- Unix time of the last measurement
   PRIMARY KEY (key, environment)
 ) WITHOUT ROWID;

@@ -17,9 +17,9 @@ from pathlib import Path
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine, cpu_units
-from graphopt.policy.base import SHIPPED
-from graphopt.policy.checkpoint import load
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.network.checkpoint import load
+from graphopt.policy.registry import SHIPPED
 
 FOLDER = Path(__file__).parent
 MODULES = FOLDER / "modules.tar.xz"

@@ -12,7 +12,7 @@ from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.module.index import LOCAL_ID, parse
 from graphopt.hlo.module.schedule import read_schedule, scheduled, write_schedule
 from graphopt.jax_private import hlo_from_text
-from graphopt.measure.stub import StubCompiler
+from graphopt.measure.compiling.stub import StubCompiler
 
 PROGRAMS = ("transformer_block", "lstm", "hmc_chain", "gauss_seidel", "twin_carry", "ring_buffer")
 

@@ -14,8 +14,8 @@ from graphopt.learn.bench import Bench, MeasuredScorer
 from graphopt.learn.elites import make_label, stored_winner
 from graphopt.learn.finetune import finetune
 from graphopt.learn.problems import Problem
-from graphopt.policy.convert import create, flatten
-from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.parameters import create, flatten
 from graphopt.store import Store, Winner, encode_decisions
 from graphopt.store.winners import put_winner
 from learn.toys import GOOD, MODEL, FlipScorer

@@ -17,8 +17,8 @@ from graphopt.learn.elites import Elite, default_elite
 from graphopt.learn.losses import clipped_surrogate, divergence, pinball
 from graphopt.learn.rollout import collect
 from graphopt.learn.update import gradients_of, new_learner, objective_weights, update_epoch
-from graphopt.policy.convert import flatten
-from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.parameters import flatten
 from learn.toys import MODEL, config, flip_problem
 
 SETTINGS = config()

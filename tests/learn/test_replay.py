@@ -9,7 +9,7 @@ from support import captured
 
 from graphopt.learn.problems import Problem
 from graphopt.learn.replay import load_records, pooled
-from graphopt.policy.features import extract
+from graphopt.policy.network.features import extract
 from graphopt.store import Store
 from graphopt.store.encoding import encode_decisions
 from graphopt.store.winners import outcomes_elsewhere, put_evaluation

@@ -26,9 +26,9 @@ from graphopt.learn.train import (
     train,
 )
 from graphopt.policy import resolve
-from graphopt.policy.checkpoint import load
-from graphopt.policy.convert import flatten
-from graphopt.policy.inference import NumpyPolicy
+from graphopt.policy.network.checkpoint import load
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.parameters import flatten
 from learn.toys import GOOD, MODEL, FlipScorer, config, flip_problem
 
 NAMES = ("layernorm", "heat_stencil", "fft_filter")

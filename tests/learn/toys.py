@@ -17,8 +17,8 @@ from graphopt.learn.config import (
 )
 from graphopt.learn.problems import Problem
 from graphopt.measure import Scores
-from graphopt.policy.features import extract
-from graphopt.policy.model import ModelConfig
+from graphopt.policy.network.config import ModelConfig
+from graphopt.policy.network.features import extract
 
 MODEL = ModelConfig(
     hidden=16, layers=1, heads=2, segment=32, key=8, decision=8, op_width=8, dtype_width=2

@@ -6,9 +6,9 @@ import functools
 
 import numpy as np
 
-from graphopt.policy.convert import create, flatten
-from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.model import ModelConfig
+from graphopt.policy.network.config import ModelConfig
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.parameters import create, flatten
 
 SMALL = ModelConfig(
     hidden=16, layers=2, heads=2, segment=32, key=8, decision=8, op_width=8, dtype_width=2

@@ -13,7 +13,7 @@ from support import MACHINE
 from graphopt.hlo import build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.measure import compile_with
-from graphopt.policy.heuristic import heuristic_steps
+from graphopt.policy.heuristic.steps import heuristic_steps
 
 
 def walk(steps: int, walkers: int, carried: bool) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphopt.policy.arrays import Groups, attend, norm, normed_product, product
+from graphopt.policy.network.numpy_ops import Groups, attend, norm, normed_product, product
 
 SEEDS = st.integers(0, 2**32 - 1)
 

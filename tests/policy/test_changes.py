@@ -9,13 +9,19 @@ import pytest
 from jax import lax
 from support import capture, captured, normal
 
+from graphopt.costs.model import CostModel
 from graphopt.hlo import rewrite
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import UnitKind, unit_index
 from graphopt.measure import compare_outputs
-from graphopt.policy.changes import MAX_CHANGES, MAX_PER_KIND, Change, changed, single_changes
-from graphopt.policy.costs import CostModel
-from graphopt.policy.heuristic import STEPS, heuristic_steps
+from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
+from graphopt.policy.proposals.single_changes import (
+    MAX_CHANGES,
+    MAX_PER_KIND,
+    Change,
+    changed,
+    single_changes,
+)
 
 
 def changes_of(graph, start=None):

@@ -14,9 +14,9 @@ from support import MACHINE, captured
 
 from graphopt import policy as policies
 from graphopt.errors import PolicyError
-from graphopt.policy.checkpoint import SPEC, WEIGHTS, PolicySpec, load, load_orbax, save
-from graphopt.policy.directory import write_directory
-from graphopt.policy.learned import LearnedPolicy
+from graphopt.files import write_directory
+from graphopt.policy.network.checkpoint import SPEC, WEIGHTS, PolicySpec, load, load_orbax, save
+from graphopt.policy.network.learned import LearnedPolicy
 from policy.networks import SMALL, parameters
 
 META = {"steps": 7, "trained_on": ("ab12", "cd34"), "metrics": {"validation/gated": 1.25}}

@@ -11,10 +11,10 @@ import pytest
 from jax import lax
 from support import Captured, capture, nodes, normal
 
+from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, rewrite
 from graphopt.measure import compare_outputs
-from graphopt.policy.costs import CostModel
-from graphopt.policy.native import make_native
+from graphopt.policy.heuristic.native import make_native
 
 
 def in_native_loop(

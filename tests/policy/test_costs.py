@@ -5,9 +5,9 @@ import pytest
 from jax import lax
 from support import capture, normal
 
+from graphopt.costs.model import HANDOVER_NS, LIBRARY_CALL_NS, LOOP_NS, CostModel
 from graphopt.hlo.module.index import Role
 from graphopt.machine import UnitKind
-from graphopt.policy.costs import HANDOVER_NS, LIBRARY_CALL_NS, LOOP_NS, CostModel
 
 
 def body_of(fn, *args):

@@ -11,15 +11,15 @@ import pytest
 from support import capture, changed, nodes, normal, unit
 
 import graphopt
+from graphopt.costs.model import CostModel
 from graphopt.hlo import Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.policy import resolve
-from graphopt.policy.costs import CostModel
-from graphopt.policy.dispatch import MAX_LIBRARY_CALLS, asynchronous, is_negligible
-from graphopt.policy.heuristic import heuristic_steps
-from graphopt.policy.native import program_ns
-from graphopt.policy.space import field_inputs
+from graphopt.policy.heuristic.caller_thread import MAX_LIBRARY_CALLS, asynchronous, is_negligible
+from graphopt.policy.heuristic.native import program_ns
+from graphopt.policy.heuristic.steps import heuristic_steps
+from graphopt.policy.network.decision_space import field_inputs
 
 NAME = "caller-thread"
 

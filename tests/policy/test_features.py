@@ -14,16 +14,16 @@ from graphopt.hlo.module.opcodes import OPS
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import UnitKind, cpu_units
-from graphopt.policy.estimates import estimate
-from graphopt.policy.features import DTYPE_NAMES, NUMERIC, OP_NAMES, extract, numeric_names
-from graphopt.policy.heuristic import heuristic
-from graphopt.policy.space import (
+from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.network.decision_space import (
     DECODED,
     MAX_PLAIN_VALUES,
     VALUE_FEATURES,
     plain_values,
     unit_values,
 )
+from graphopt.policy.network.estimates import estimate
+from graphopt.policy.network.features import DTYPE_NAMES, NUMERIC, OP_NAMES, extract, numeric_names
 
 
 def column(graph, name):

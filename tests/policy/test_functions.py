@@ -13,7 +13,7 @@ from support import MACHINE
 from graphopt.hlo import Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.measure import compile_with
-from graphopt.policy.heuristic import heuristic_steps
+from graphopt.policy.heuristic.steps import heuristic_steps
 
 STEPS = ("native loops", "packed functions")
 

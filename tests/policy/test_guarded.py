@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from support import captured
 
+from graphopt.costs.model import CostModel
 from graphopt.errors import PolicyError
 from graphopt.evaluate.ship import ship
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.gate import CLOSED, Trial, choose_gate, gate_metrics
 from graphopt.machine import UnitKind, probe
-from graphopt.policy import base
-from graphopt.policy.candidates import candidates
-from graphopt.policy.checkpoint import PolicySpec, load, save
-from graphopt.policy.costs import CostModel
-from graphopt.policy.features import extract
-from graphopt.policy.guarded import Gate, GuardedPolicy, Judged, judge, together
-from graphopt.policy.heuristic import heuristic
-from graphopt.policy.learned import LearnedPolicy, most_likely, proposal
-from graphopt.policy.native import native_code
+from graphopt.policy import registry
+from graphopt.policy.heuristic.native import native_code
+from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.network.checkpoint import PolicySpec, load, save
+from graphopt.policy.network.features import extract
+from graphopt.policy.network.gated import Gate, GuardedPolicy, Judged, judge, together
+from graphopt.policy.network.learned import LearnedPolicy, most_likely, proposal
+from graphopt.policy.proposals.vectors import candidates
 from policy.networks import SMALL, parameters, random_policy
 
 MACHINE = probe()
@@ -140,21 +140,21 @@ def test_the_gate_is_part_of_the_checkpoint(tmp_path):
     checkpoint = load(tmp_path / "p")
     assert checkpoint.spec.gate == Gate(0.2, own=True)
     assert isinstance(checkpoint.decider(), GuardedPolicy)
-    named = base.resolve(tmp_path / "p")
+    named = registry.resolve(tmp_path / "p")
     assert named.choose is not None
 
 
 def test_the_shipped_policy_is_loaded_and_a_bad_one_stands_aside(tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "SHIPPED", tmp_path / "none")
-    assert base.resolve("shipped").name == "heuristic"
+    monkeypatch.setattr(registry, "SHIPPED", tmp_path / "none")
+    assert registry.resolve("shipped").name == "heuristic"
     save(tmp_path / "cpu", PolicySpec(SMALL, 0.1, gate=Gate(0.2)), parameters(SMALL))
-    monkeypatch.setattr(base, "SHIPPED", tmp_path / "cpu")
-    assert base.resolve("shipped").name == "checkpoint cpu"
+    monkeypatch.setattr(registry, "SHIPPED", tmp_path / "cpu")
+    assert registry.resolve("shipped").name == "checkpoint cpu"
     (tmp_path / "cpu" / "weights.npz").write_bytes(b"damaged")
-    found = base.resolve("shipped")
+    found = registry.resolve("shipped")
     assert found.decide is heuristic and "weights" in found.note
     with pytest.raises(PolicyError):
-        base.resolve(tmp_path / "cpu")
+        registry.resolve(tmp_path / "cpu")
 
 
 def test_shipping_copies_the_policy_and_writes_a_card_of_its_records(tmp_path):
@@ -199,7 +199,7 @@ def test_a_network_that_makes_too_much_native_is_no_candidate(graph, monkeypatch
     encoded = network.encode(extract(graph, MACHINE))
     assert "network" in [j.name for j in judge(network, graph, encoded)]
     sizes = iter([10.0, 9999.0])  # of the heuristic's code, and of the network's
-    monkeypatch.setattr("graphopt.policy.guarded.native_code", lambda *_: next(sizes))
+    monkeypatch.setattr("graphopt.policy.network.gated.native_code", lambda *_: next(sizes))
     assert "network" not in [j.name for j in judge(network, graph, encoded)]
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from support import capture, captured, node, normal
 
 from graphopt.hlo import rewrite
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
 
 
 def test_outputs_of_one_shape_are_computed_in_one_pass():

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from support import capture, changed, nodes, normal
 
+from graphopt.costs.elements import SUM_ROWS_NS, library_reduced_ns, reduced_ns
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE, REPLACES
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic import heuristic_steps
-from graphopt.policy.rates import SUM_ROWS_NS, library_reduced_ns, reduced_ns
-from graphopt.policy.space import field_inputs
+from graphopt.policy.heuristic.steps import heuristic_steps
+from graphopt.policy.network.decision_space import field_inputs
 
 
 def chosen(graph: Graph, steps: tuple[str, ...] = ("loop kernels",)) -> list[int]:

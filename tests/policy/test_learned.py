@@ -11,11 +11,11 @@ from support import MACHINE, captured
 
 import graphopt
 from graphopt.hlo import rewrite
-from graphopt.policy.checkpoint import PolicySpec, save
-from graphopt.policy.features import extract
-from graphopt.policy.heuristic import heuristic
-from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.learned import LearnedPolicy, sample
+from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.network.checkpoint import PolicySpec, save
+from graphopt.policy.network.features import extract
+from graphopt.policy.network.learned import LearnedPolicy, sample
+from graphopt.policy.network.numpy_network import NumpyPolicy
 from policy.networks import SMALL, random_policy
 
 

@@ -7,8 +7,8 @@ from support import captured
 
 from graphopt import policy as policies
 from graphopt.errors import PolicyError
-from graphopt.policy.base import xla_default
-from graphopt.policy.heuristic import heuristic
+from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.registry import xla_default
 
 
 def test_names_and_aliases():

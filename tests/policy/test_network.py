@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from support import MACHINE, captured
 
-from graphopt.policy.batching import pad, pad_rows, padded_sizes
-from graphopt.policy.convert import create, flatten, network, unflatten
-from graphopt.policy.features import extract
-from graphopt.policy.heuristic import heuristic
-from graphopt.policy.inference import NumpyPolicy
-from graphopt.policy.learned import most_likely, sample
-from graphopt.policy.model import ModelConfig, parameter_shapes
-from graphopt.policy.network import deviation_logits, entropies, log_probabilities
+from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.network.config import ModelConfig, parameter_shapes
+from graphopt.policy.network.features import extract
+from graphopt.policy.network.flax_network import deviation_logits, entropies, log_probabilities
+from graphopt.policy.network.learned import most_likely, sample
+from graphopt.policy.network.numpy_network import NumpyPolicy
+from graphopt.policy.network.padding import pad, pad_rows, padded_sizes
+from graphopt.policy.network.parameters import create, flatten, network, unflatten
 from policy.networks import SMALL, parameters, random_policy
 
 ABLATIONS = {

@@ -8,13 +8,13 @@ import pytest
 from jax import lax
 from support import MACHINE, capture
 
+from graphopt.costs.products import dot_flops, product_costs
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic import heuristic, heuristic_steps
-from graphopt.policy.products import dot_flops, product_costs
+from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
 
 NO_TERMS = """\
 HloModule empty, entry_computation_layout={(f32[8,0]{1,0}, f32[0,8]{1,0})->f32[8,8]{1,0}}

@@ -8,14 +8,14 @@ from jax import lax
 from support import capture, nodes, normal
 
 from graphopt.corpus import load_corpus
+from graphopt.costs.elements import FUNCTION_NS, INTEGER_NS, element_ns, reduced_ns
+from graphopt.costs.evaluations import Evaluations, turns
+from graphopt.costs.model import CostModel, library_reductions
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.machine import probe
 from graphopt.measure import compare_outputs
-from graphopt.policy.costs import CostModel, library_reductions
-from graphopt.policy.heuristic import heuristic_steps
-from graphopt.policy.rates import FUNCTION_NS, INTEGER_NS, element_ns, reduced_ns
-from graphopt.policy.recompute import Evaluations, turns
+from graphopt.policy.heuristic.steps import heuristic_steps
 
 
 def test_rates_are_of_elementwise_operations():
@@ -80,7 +80,7 @@ def test_what_is_cheap_and_read_across_memory_is_not_written(monkeypatch):
     kept = heuristic_steps(graph, ["keep in memory"])
     hot = graph.default.fuse & (graph.elements == 512 * 96)
     assert not (hot & ~kept.fuse).any()
-    monkeypatch.setattr("graphopt.policy.memory.ACROSS_NS", 0.0)
+    monkeypatch.setattr("graphopt.policy.heuristic.materialize.ACROSS_NS", 0.0)
     free = heuristic_steps(graph, ["keep in memory"])
     assert (hot & ~free.fuse).any()
 

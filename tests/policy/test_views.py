@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from support import Captured, capture, nodes
 
+from graphopt.costs.model import CostModel
 from graphopt.hlo import rewrite
 from graphopt.measure import compare_outputs
-from graphopt.policy.costs import CostModel
-from graphopt.policy.heuristic import STEPS, heuristic_steps
-from graphopt.policy.native import make_native
+from graphopt.policy.heuristic.native import make_native
+from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
 
 
 def liberties(board: jax.Array, table: jax.Array, wide: jax.Array) -> tuple[jax.Array, jax.Array]:

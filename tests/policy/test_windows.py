@@ -11,14 +11,14 @@ import pytest
 from jax import lax
 from support import Captured, capture, nodes, normal
 
+from graphopt.costs.model import CostModel
+from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy.costs import CostModel
-from graphopt.policy.heuristic import heuristic
-from graphopt.policy.native import small_runs
-from graphopt.policy.windows import WindowCosts, window_costs
+from graphopt.policy.heuristic.native import small_runs
+from graphopt.policy.heuristic.steps import heuristic
 
 SHIFTED = CODE["window-doubling"]
 

@@ -16,7 +16,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind, unit_index
-from graphopt.measure.features import NodeCosts
+from graphopt.measure.bank.kernels import NodeCosts
 
 FLOOR: Final = 0.02
 """Share of the draws that is spread evenly over all nodes."""

@@ -12,9 +12,9 @@ from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.candidates import keep_shared
-from graphopt.policy.heuristic import STEPS, heuristic, heuristic_steps
-from graphopt.policy.walls import open_walls
+from graphopt.policy.heuristic.steps import STEPS, heuristic, heuristic_steps
+from graphopt.policy.heuristic.walls import open_walls
+from graphopt.policy.proposals.vectors import keep_shared
 
 MAX_REPLACED: Final = 64
 """Operations replaced at once in a starting point: each makes the module larger."""

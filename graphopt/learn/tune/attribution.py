@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphopt.errors import MeasureError
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 
 LOOK_S: Final = 0.25
 """Timing of one variant."""

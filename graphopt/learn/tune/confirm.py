@@ -10,7 +10,7 @@ import jax
 
 from graphopt.learn.tune.program import Subject
 from graphopt.measure import Comparison, Compiled, compare
-from graphopt.measure.yardstick import Yardstick, host_leaves, program_yardstick
+from graphopt.measure.comparing.yardstick import Yardstick, host_leaves, program_yardstick
 
 
 @dataclass(frozen=True)

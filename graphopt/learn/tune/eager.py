@@ -19,7 +19,7 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import parse
 from graphopt.learn.tune.program import Subject
-from graphopt.measure.compiling import Compiled, Transform, trace_context
+from graphopt.measure.compiling.functions import Compiled, Transform, trace_context
 
 MAX_MODULES: Final = 8
 """Largest modules of a program that are tuned."""

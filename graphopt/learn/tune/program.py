@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.measure.compiling import Compiled
+from graphopt.measure.compiling.functions import Compiled
 
 Array = np.ndarray[Any, Any]
 

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import DecisionBatch, Decisions
-from graphopt.measure.bank import BankScorer
-from graphopt.measure.runner import Runner
+from graphopt.measure.bank.scorer import BankScorer
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store
 
 MAX_PROFILES: Final = 12

@@ -17,7 +17,7 @@ from graphopt.learn.search.moves import Mover, cross
 from graphopt.learn.search.portfolio import portfolio
 from graphopt.learn.tune.attribution import changes_of
 from graphopt.learn.tune.result import ModuleResult
-from graphopt.measure.runner import Runner
+from graphopt.measure.children.runner import Runner
 from graphopt.store import Store, decisions_digest, decode_decisions, encode_decisions
 from graphopt.store.winners import evaluations, get_winner
 

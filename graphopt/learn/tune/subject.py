@@ -14,7 +14,7 @@ from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import has_donation, parse
 from graphopt.learn.tune.eager import is_traceable, make_eager_subject
 from graphopt.learn.tune.program import Subject
-from graphopt.measure.compiling import Compiled, Transform, compile_lowered
+from graphopt.measure.compiling.functions import Compiled, Transform, compile_lowered
 from graphopt.measure.inputs import recorded_inputs
 
 

@@ -1,0 +1,1 @@
+"""An analytic time model of XLA:CPU: of operations, kernels, loops and whole programs."""

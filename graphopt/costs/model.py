@@ -1,0 +1,331 @@
+"""A rough time model of XLA:CPU, enough for a hand-written heuristic.
+
+Times are nanoseconds on one core. The constants are orders of magnitude from measurements on x86 with
+AVX2 and AVX-512 code generation; decisions built on them keep a margin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.costs import evaluations
+from graphopt.costs.elements import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, reduced_ns
+from graphopt.costs.opaque import is_wall, wall_costs
+from graphopt.costs.products import ProductCosts, product_costs
+from graphopt.costs.windows import WindowCosts, window_costs
+from graphopt.hlo import Graph
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.plan.clusters import fused_into
+from graphopt.machine import UnitKind
+
+MIN_SAVED_NS: Final = 500.0
+MIN_SAVED_SHARE: Final = 0.01
+"""What kernels that are written in another way must save together, in one run and as a part of its time:
+below, writing the module again takes longer than it is worth."""
+
+THUNK_NS: Final = 55.0
+"""Dispatch of one kernel by the thunk executor."""
+
+SCALAR_OPERATIONS_PER_NS: Final = 1.5
+"""Units of `Op.cost` in code that does not vectorise (loops of a few elements)."""
+
+FEW_ELEMENTS: Final = 16
+"""Shorter loops do not vectorise."""
+
+BYTES_PER_NS: Final = 10.0
+"""Memory bandwidth of one core beyond its caches."""
+
+CACHED_BYTES_PER_NS: Final = 40.0
+"""The same inside the second-level cache."""
+
+LIBRARY_CALL_NS: Final = 3000.0
+"""A call of the kernel library, whose worker threads take part."""
+
+HANDOVER_NS: Final = 15_000.0
+"""Handing half of a loop to the other core, and waiting for it."""
+
+LOOP_NS: Final = 1000.0
+"""One iteration of a while loop run by the thunk executor, beside its kernels."""
+
+SCALAR_CODE: Final = 1.0
+ARRAY_CODE: Final = 2.5
+WALL_CODE: Final = 40.0
+DOT_CODE: Final = 60.0
+"""Compile time of a scalar operation, of a loop over an array, of a replaced wall, and of a matrix product,
+inside native code; relative to each other."""
+
+
+@dataclass
+class LoopCosts:
+    """Estimated time of one computation, once through, inner loops included.
+
+    Attributes:
+        dispatch_ns: what the thunk executor adds.
+        library_ns: matrix products by the library and other runtime calls.
+        native_dot_ns: the same in native code.
+        reduced_ns: what reductions of the library take longer there; what windows take less, below zero.
+        work_ns: all other kernels on one core.
+        parallel_ns: the part of `work_ns` that XLA splits over cores.
+        code: length of the native code, inner computations included; one unit is a scalar operation.
+    """
+
+    dispatch_ns: float = 0.0
+    library_ns: float = 0.0
+    native_dot_ns: float = 0.0
+    reduced_ns: float = 0.0
+    work_ns: float = 0.0
+    parallel_ns: float = 0.0
+    code: float = 0.0
+
+    def add(self, other: LoopCosts, times: float) -> None:
+        """Adds `other`, run `times` times."""
+        self.dispatch_ns += other.dispatch_ns * times
+        self.library_ns += other.library_ns * times
+        self.native_dot_ns += other.native_dot_ns * times
+        self.reduced_ns += other.reduced_ns * times
+        self.work_ns += other.work_ns * times
+        self.parallel_ns += other.parallel_ns * times
+        self.code += other.code
+
+    def default_ns(self, cores: int) -> float:
+        """Time as XLA runs it."""
+        saved = min(self.parallel_ns, self.work_ns) * (1.0 - 1.0 / cores)
+        return self.dispatch_ns + self.library_ns + self.work_ns - saved
+
+    def native_ns(self) -> float:
+        """Time as one native function on one core."""
+        return self.native_dot_ns + self.reduced_ns + self.work_ns
+
+
+class CostModel:
+    """Costs of every computation of a graph under XLA's own decisions."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Computes all costs, callees first."""
+        self.graph = graph
+        self.cores = max(unit.threads for unit in graph.units)
+        self.loop_extra = library_reductions(graph)
+        self.windows = all_windows(graph)
+        self.work = node_work(graph, self.loop_extra, self.windows)
+        self._products: dict[int, ProductCosts] = {}
+        self.computations: list[LoopCosts] = []
+        self.callees: dict[int, list[int]] = {}
+        for index, computation in enumerate(graph.computations):
+            if computation.caller is not None:
+                self.callees.setdefault(computation.caller, []).append(index)
+        for index in range(len(graph.computations)):
+            self.computations.append(self._computation(index))
+
+    @cached_property
+    def rewriting_ns(self) -> float:
+        """Nanoseconds of one run that kernels written in another way must save together."""
+        return max(MIN_SAVED_NS, MIN_SAVED_SHARE * self.computations[-1].default_ns(self.cores))
+
+    def _computation(self, index: int) -> LoopCosts:
+        graph = self.graph
+        computation = graph.computations[index]
+        total = LoopCosts()
+        for node in range(computation.first, computation.end):
+            op = graph.ops[node]
+            if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
+                continue
+            total.code += code_length(graph, node)
+            if node in self.callees:
+                total.add(self.control(node), 1.0)
+                continue
+            if is_wall(graph, node):
+                call, replacement = wall_costs(graph, node)
+                total.library_ns += call
+                total.native_dot_ns += replacement
+                total.dispatch_ns += THUNK_NS
+                total.code += WALL_CODE
+                continue
+            if op.name == "dot":
+                product = self.product(node)
+                total.library_ns += product.library_ns
+                total.native_dot_ns += product.native_ns
+            if node in self.windows:
+                total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
+            total.work_ns += self.work[node]
+            total.reduced_ns += self.loop_extra.get(node, 0.0)
+            if not graph.default.fuse[node]:
+                self._add_kernel(total, node)
+        return total
+
+    def _add_kernel(self, total: LoopCosts, root: int) -> None:
+        """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
+        unit = self.graph.units[self.graph.default.unit[root]]
+        if unit.kind is UnitKind.LIBRARY and self.graph.ops[root].name != "dot":
+            total.dispatch_ns += LIBRARY_CALL_NS
+        elif unit.kind is UnitKind.LOOP and unit.threads > 1:
+            work = sum(self.work[node] for node in self.members(self.graph.default.fuse, root))
+            total.parallel_ns += work
+            # The heuristic runs it on one core where that is faster.
+            total.dispatch_ns += min(HANDOVER_NS, work * (1.0 - 1.0 / unit.threads))
+        else:
+            total.dispatch_ns += THUNK_NS
+
+    @cached_property
+    def shares(self) -> list[tuple[float, ...]]:
+        """Operand elements evaluated per result element, per node and operand."""
+        return evaluations.shares(self.graph)
+
+    @cached_property
+    def _evaluated(self) -> list[float]:
+        """Nanoseconds of all evaluations of each node in loop kernels, fused as XLA does."""
+        times = evaluations.copies(self.graph, self.shares)
+        work = [ns + self.loop_extra.get(node, 0.0) for node, ns in enumerate(self.work)]
+        return [ns * count for ns, count in zip(work, times, strict=True)]
+
+    def product(self, node: int) -> ProductCosts:
+        """Costs of a matrix product, worked out once."""
+        if node not in self._products:
+            self._products[node] = product_costs(self.graph, node)
+        return self._products[node]
+
+    @cached_property
+    def own_code(self) -> float:
+        """Length of the program's code as XLA compiles it, products left to the library."""
+        return float(np.where(self.graph.elements <= 1, SCALAR_CODE, ARRAY_CODE).sum())
+
+    def evaluated_ns(self, node: int) -> float:
+        """Nanoseconds of all evaluations of a node in loop kernels, fused as XLA does."""
+        return self._evaluated[node]
+
+    def cluster_ns(
+        self, fuse: NDArray[np.bool_], root: int, *, plain_products: bool = False
+    ) -> float:
+        """Nanoseconds of one loop kernel on one core, what is fused into it computed as often as XLA does.
+
+        Args:
+            fuse: bool [N]; True where a node is computed inside its users.
+            root: of the kernel.
+            plain_products: matrix products are plain loops, not calls of the library.
+        """
+        evaluated = self._evaluated
+        total = 0.0
+        for node in self.members(fuse, root):
+            total += evaluated[node]
+            if plain_products and self.graph.ops[node].name == "dot":
+                total += self.product(node).plain_ns
+        return total
+
+    def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
+        """The root of a kernel and all that is fused into it."""
+        return fused_into(self.graph, fuse, root)
+
+    def control(self, node: int) -> LoopCosts:
+        """All iterations of a loop, or the mean of a conditional's branches."""
+        graph = self.graph
+        total = LoopCosts()
+        inside = self.callees[node]
+        for index in inside:
+            computation = graph.computations[index]
+            branch = computation.role is Role.BRANCH
+            times = 1.0 / len(inside) if branch else trips(graph, index)
+            total.add(self.computations[index], times)
+        if graph.ops[node].name == "while":
+            total.dispatch_ns += LOOP_NS * trips(graph, inside[0])
+        return total
+
+
+def code_length(graph: Graph, node: int) -> float:
+    """Length of a node's native code, see `LoopCosts.code`."""
+    if graph.ops[node].name == "dot":
+        return DOT_CODE
+    return SCALAR_CODE if graph.elements[node] <= 1 else ARRAY_CODE
+
+
+def trips(graph: Graph, computation: int) -> float:
+    """Iterations of the loop that a body or condition belongs to."""
+    from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
+
+    known = graph.computations[computation].trip_count
+    return UNKNOWN_TRIPS if known is None else float(known)
+
+
+def all_windows(graph: Graph) -> dict[int, WindowCosts]:
+    """Costs of every reduce-window."""
+    nodes = (node for node, op in enumerate(graph.ops) if op.name == "reduce-window")
+    return {node: window_costs(graph, node) for node in nodes}
+
+
+def node_work(
+    graph: Graph,
+    library: Collection[int] | None = None,
+    windows: Mapping[int, WindowCosts] | None = None,
+) -> list[float]:
+    """Nanoseconds to compute each node once on one core, memory traffic of roots included.
+
+    Args:
+        graph: of the program.
+        library: reductions that the library computes, if they are known already.
+        windows: costs of every reduce-window, likewise.
+    """
+    out = []
+    fused = graph.default.fuse.tolist()
+    elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
+    library = library_reductions(graph) if library is None else library
+    windows = all_windows(graph) if windows is None else windows
+    for node, op in enumerate(graph.ops):
+        if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
+            out.append(0.0)
+            continue
+        written = _written(graph, node)
+        if node in windows:
+            ns = windows[node].loop_ns
+        else:
+            ns = _compute_ns(graph, node, elements, written, node in library)
+        if not fused[node]:
+            moved = nbytes[written]
+            ns += moved / (BYTES_PER_NS if moved > 1 << 19 else CACHED_BYTES_PER_NS)
+        out.append(ns)
+    return out
+
+
+def _written(graph: Graph, node: int) -> int:
+    """The node whose elements are computed and written: the update, where a node writes in place."""
+    frozen = graph.source.frozen[node]
+    if frozen is not None and frozen[1] == "in-place-update":
+        return graph.operand_lists[node][1]
+    return node
+
+
+def _compute_ns(
+    graph: Graph, node: int, elements: list[int], written: int, in_library: bool
+) -> float:
+    op = graph.ops[node]
+    if op.name == "reduce":
+        read = max(elements[node], elements[graph.operand_lists[node][0]])
+        return read * (SUM_ROWS_NS if in_library else reduced_ns(graph, node))
+    count = elements[written]
+    if count < FEW_ELEMENTS:
+        return count * op.cost / SCALAR_OPERATIONS_PER_NS
+    if op.name == "gather":
+        return count * GATHER_NS
+    if evaluations.turns(graph, node):
+        return count * TURN_NS
+    return count * element_ns(graph, node)
+
+
+def library_reductions(graph: Graph) -> dict[int, float]:
+    """Reductions that XLA hands to the library -> nanoseconds that they take longer in a loop kernel."""
+    fused = graph.default.fuse
+    inside = [False] * len(graph)
+    out = {}
+    for node in range(len(graph) - 1, -1, -1):
+        if fused[node]:
+            inside[node] = any(inside[user] for user in graph.user_lists[node])
+        else:
+            inside[node] = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
+        if inside[node] and graph.ops[node].name == "reduce":
+            read = float(graph.elements[graph.operand_lists[node][0]])
+            out[node] = read * (reduced_ns(graph, node) - SUM_ROWS_NS)
+    return out

@@ -1,0 +1,1 @@
+"""Interleaved timing, and whether two results agree."""

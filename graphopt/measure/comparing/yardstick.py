@@ -1,0 +1,192 @@
+"""Is a difference rounding, or is the candidate wrong? Judged by how the program treats rounding itself.
+
+A correct rewrite reorders floating-point operations, so its result differs from the default's by
+rounding, amplified by the program. How much a program amplifies is measured: the default itself is run on
+inputs that differ in their last bits. A candidate may differ as much as a fixed tolerance per dtype
+allows, or some times as much as the default differs from itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from graphopt.measure.comparing.numeric import TOLERANCE, compare_outputs, tolerance_name
+from graphopt.measure.inputs import host_array
+
+Array = np.ndarray[Any, Any]
+
+GROWTH_FACTOR: Final = 16.0
+"""How much further than the perturbed defaults a correct candidate may be: one perturbation stands for
+one reordered operation, and programs have many."""
+
+CHAOTIC: Final = 0.03
+"""Relative deviation of a perturbed default from which a result says nothing about correctness."""
+
+PERTURBATIONS: Final = 3
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the comparison of a candidate's results says.
+
+    Attributes:
+        equal: every comparable result is within its limit, and at least one is comparable. Integers that
+            do not depend on rounding must be equal.
+        relative: largest relative difference over the comparable results; of integers, the share of
+            elements that differ.
+        comparable: results (of all) that are not chaotic.
+        results: number of results.
+    """
+
+    equal: bool
+    relative: float
+    comparable: int
+    results: int
+
+
+class Yardstick:
+    """The default's results, and per result how far a candidate's may be from them."""
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Array]], Sequence[Array]],
+        inputs: Sequence[Array],
+        seed: int = 0,
+    ) -> None:
+        """Runs the default once; perturbed runs are made when first needed.
+
+        Args:
+            run: the default, from inputs to results, on the host.
+            inputs: one array per parameter.
+            seed: of the perturbations.
+        """
+        self._run = run
+        self._inputs = inputs
+        self._seed = seed
+        self.reference = [np.asarray(r) for r in run(inputs)]
+        self._growth: list[float] | None = None
+
+    @property
+    def growth(self) -> list[float]:
+        """Per result, largest deviation of the default under perturbed inputs; see `_deviation`."""
+        if self._growth is None:
+            rng = np.random.default_rng(self._seed)
+            worst = [0.0] * len(self.reference)
+            for _ in range(PERTURBATIONS):
+                moved = self._run([_perturb(rng, i) for i in self._inputs])
+                for i, (a, b) in enumerate(zip(self.reference, moved, strict=True)):
+                    worst[i] = max(worst[i], _deviation(a, np.asarray(b)))
+            self._growth = worst
+        return self._growth
+
+    def judge(self, results: Sequence[Any]) -> Judgement:
+        """Compares a candidate's results with the default's."""
+        if len(results) != len(self.reference):
+            return Judgement(False, np.inf, 0, len(self.reference))
+        host = [np.asarray(r) for r in results]
+        plain = [compare_outputs(a, b) for a, b in zip(self.reference, host, strict=True)]
+        worst = max((d.relative for d in plain), default=0.0)
+        if all(d.equal for d in plain):
+            return Judgement(True, worst, len(plain), len(plain))
+        comparable = [growth <= CHAOTIC for growth in self.growth]
+        equal, relative = any(comparable), 0.0
+        for i, difference in enumerate(plain):
+            if not comparable[i]:
+                equal &= _same_scale(self.reference[i], host[i])
+                continue
+            deviation = _deviation(self.reference[i], host[i])
+            relative = max(relative, deviation)
+            limit = max(GROWTH_FACTOR * self.growth[i], _tolerance(self.reference[i]))
+            equal &= difference.equal or deviation <= limit
+        return Judgement(equal, relative, sum(comparable), len(plain))
+
+
+def program_yardstick(run: Callable[..., Any], args: tuple[Any, ...]) -> Yardstick:
+    """The yardstick of a whole program, judging the leaves of its results (see `host_leaves`).
+
+    Args:
+        run: the default: takes arguments of the structure of `args`, returns any pytree.
+        args: its arguments; Python numbers stay such, because jax tells them from arrays.
+    """
+    leaves, tree = jax.tree.flatten(args)
+    hosts = [host_array(leaf) for leaf in leaves]
+
+    def flat(inputs: Sequence[Array]) -> list[Array]:
+        moved = [
+            leaf if given is host else _like(given, leaf)
+            for leaf, given, host in zip(leaves, inputs, hosts, strict=True)
+        ]
+        return host_leaves(run(*jax.tree.unflatten(tree, moved)))
+
+    return Yardstick(flat, hosts)
+
+
+def is_rounding(run: Callable[..., Any], args: tuple[Any, ...], result: Any) -> bool:
+    """Judges a result beyond the fixed tolerances by how the default treats rounding.
+
+    Args:
+        run: the default.
+        args: its arguments.
+        result: what a candidate returned for them.
+    """
+    return program_yardstick(run, args).judge(host_leaves(result)).equal
+
+
+def host_leaves(tree: Any) -> list[Array]:
+    """Host copies of all arrays of a result; of random keys, their words."""
+    return [host_array(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def _like(value: Array, leaf: Any) -> Any:
+    """A perturbed value as the argument that it replaces."""
+    return jax.device_put(value) if hasattr(leaf, "dtype") else type(leaf)(value.item())
+
+
+def _deviation(reference: Array, result: Array) -> float:
+    """How far two results are apart.
+
+    Floating point: the largest difference relative to the largest magnitude. Integers and booleans: the
+    share of elements that differ, since one that depends on rounding jumps. Infinite where shapes or
+    types differ.
+    """
+    if jnp.issubdtype(reference.dtype, jnp.inexact):
+        return compare_outputs(reference, result).relative
+    if reference.shape != result.shape or reference.dtype != result.dtype:
+        return float("inf")
+    return float(np.mean(reference != result)) if reference.size else 0.0
+
+
+def _tolerance(reference: Array) -> float:
+    return TOLERANCE.get(tolerance_name(reference.dtype), 0.0)
+
+
+def _perturb(rng: np.random.Generator, value: Array) -> Array:
+    """Moves every floating-point element by about one unit in its last place, up or down."""
+    if not jnp.issubdtype(value.dtype, jnp.inexact) or not value.size:
+        return value
+    kind = value.real.dtype if np.iscomplexobj(value) else value.dtype
+    eps = float(jnp.finfo(kind).eps)  # type: ignore[no-untyped-call]
+    step = eps * rng.choice([-1.0, 1.0], value.shape)
+    wide = np.complex128 if np.iscomplexobj(value) else np.float64
+    return np.asarray(value.astype(wide) * (1.0 + step)).astype(value.dtype)
+
+
+def _same_scale(reference: Array, result: Array) -> bool:
+    """Chaotic results must at least be of one kind: as finite and as large as the default's."""
+    if reference.shape != result.shape or reference.dtype != result.dtype:
+        return False
+    if not jnp.issubdtype(reference.dtype, jnp.inexact):
+        return True
+    a, b = (np.abs(x.astype(np.complex128)) for x in (reference, result))
+    if np.isfinite(a).all() != np.isfinite(b).all():
+        return False
+    a, b = a[np.isfinite(a)], b[np.isfinite(b)]
+    if not a.size or not b.size:
+        return a.size == b.size
+    return bool(b.mean() <= 10.0 * a.mean() + 1e-30 and a.mean() <= 10.0 * b.mean() + 1e-30)

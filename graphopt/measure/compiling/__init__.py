@@ -1,0 +1,1 @@
+"""Compiling functions and bare modules with a rewrite of our choice."""

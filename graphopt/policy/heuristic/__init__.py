@@ -1,0 +1,1 @@
+"""The hand-written heuristic: a table of steps, one module each."""

@@ -1,0 +1,167 @@
+"""Which values the heuristic writes to memory, that XLA would compute anew for every use."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
+from graphopt.costs.evaluations import Evaluations
+from graphopt.costs.model import BYTES_PER_NS, CACHED_BYTES_PER_NS, THUNK_NS, CostModel
+from graphopt.hlo import Decisions, Graph
+from graphopt.machine import UnitKind
+from graphopt.policy.heuristic.native import inside_native, program_ns
+
+RECOMPUTE_MARGIN: Final = 2.5
+MIN_SAVED_NS: Final = 8000.0
+"""A value is written to memory where that saves this much per run of the program, and `RECOMPUTE_MARGIN`
+times its cost. One more kernel between others is one more wait for the other core."""
+
+FUSED_OPERATIONS_PER_NS: Final = 18.0
+INTEGER_OPERATIONS_PER_NS: Final = 50.0
+"""Vectorised operations among others in one loop: values stay in registers. Chains of integer operations
+(random bits, hashes) read no neighbours besides."""
+
+REGISTERS: Final = 2
+"""Values of so few elements stay in registers of a native function; LLVM computes them once."""
+
+HIDDEN_OPERATIONS: Final = 2.0
+"""So many operations per element hide behind the loads of the loop that repeats them."""
+
+MIN_KEPT_SHARE: Final = 0.03
+"""Part of the program's estimated time that writing one value must save."""
+
+NATIVE_KERNEL_NS: Final = 5.0
+"""One kernel more inside native code: a short loop, where others are dispatched in `costs.THUNK_NS`."""
+
+ACROSS_NS: Final = 1.0
+"""Reading one element from memory in an order that is not that of memory."""
+
+_ADDRESSES: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
+"""In a loop these are addresses, or computed once per row."""
+
+NEVER_WRITTEN: Final = _ADDRESSES | {"copy"}
+"""Larger or cheaper than what they read: their operand is written instead."""
+
+MAX_READERS: Final = 32
+"""Kernels that read a value are counted up to this number."""
+
+PART_BYTES: Final = 256 << 10
+PART_NS: Final = 33_000.0
+"""Bytes, or nanoseconds of work, for which XLA gives a loop another core."""
+
+
+def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None:
+    """Writes values to memory whose recomputation costs more than a trip through memory.
+
+    Args:
+        graph: of the program.
+        model: its costs.
+        decisions: changed in place.
+    """
+    elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
+    fuse = decisions.fuse.tolist()
+    may_write = graph.masks.fuse[:, 0].tolist()
+    unit_ns = _ns_per_element(graph, model, fuse)
+    least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns(graph, model, decisions))
+    native = np.isin(graph.computation, list(inside_native(graph, model, decisions)))
+    # chains of integer operations (random bits, hashes) are cheap to repeat there
+    in_native = (native & np.isin(graph.dtype, list(FLOATS))).tolist()
+    hidden = _hidden(graph, native, unit_ns)
+    reads_alike: list[bool] = []
+    counted = Evaluations(graph, model.shares)
+    readers: list[frozenset[int]] = [frozenset()] * len(graph)
+    for node in range(len(graph) - 1, -1, -1):
+        if fuse[node]:  # nobody asks who reads what is in memory already
+            readers[node] = _readers(graph.user_lists[node], fuse, readers)
+        written = fuse[node] and may_write[node] and not hidden[node]
+        if written and graph.ops[node].name not in NEVER_WRITTEN:
+            extra = (counted.of(node) - elements[node]) * unit_ns[node]
+            across = counted.across(node)
+            if across and extra > 0.0:
+                # what a node reads comes before it, so it is still fused as it was at first
+                reads_alike = reads_alike or _reads_alike(graph, fuse)
+                across = 0.0 if reads_alike[node] else across
+            start = NATIVE_KERNEL_NS if in_native[node] else THUNK_NS
+            memory = start + _memory_ns(nbytes[node], len(readers[node]), across)
+            if extra > RECOMPUTE_MARGIN * memory + least / max(1.0, float(graph.executions[node])):
+                fuse[node] = False
+                _set_parts(graph, decisions, node, unit_ns[node])
+        counted.pass_on(node, fuse)
+    decisions.fuse[:] = fuse
+
+
+def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) -> frozenset[int]:
+    """Roots of the kernels that would read a value from memory; `MAX_READERS` of them if there are more."""
+    if len(users) == 1 and fuse[users[0]]:
+        return readers[users[0]]
+    found: set[int] = set()
+    for user in users:
+        found.update(readers[user] if fuse[user] else (user,))
+        if len(found) >= MAX_READERS:
+            break
+    return frozenset(sorted(found)[:MAX_READERS])
+
+
+def _rates(graph: Graph) -> NDArray[np.float64]:
+    """Operations per nanosecond, per node."""
+    floats = np.isin(graph.dtype, list(FLOATS))
+    return np.where(floats, FUSED_OPERATIONS_PER_NS, INTEGER_OPERATIONS_PER_NS)
+
+
+def _hidden(graph: Graph, native: NDArray[np.bool_], unit_ns: list[float]) -> list[bool]:
+    """Per node: repeating it costs nothing, in registers or behind loads."""
+    in_registers = native & (graph.elements <= REGISTERS)
+    out: list[bool] = (in_registers | (unit_ns <= HIDDEN_OPERATIONS / _rates(graph))).tolist()
+    return out
+
+
+def _memory_ns(nbytes: int, readers: int, across: float) -> float:
+    """Nanoseconds of a value's trip through memory to `readers` kernels, `across` of its elements read in
+    another order, beside beginning the kernel that writes it.
+
+    A kernel that reads a value at several places (the neighbours of a stencil) fetches it once.
+    """
+    rate = BYTES_PER_NS if nbytes > 1 << 19 else CACHED_BYTES_PER_NS
+    return nbytes * (1 + readers) / rate + across * ACROSS_NS
+
+
+def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
+    """Per node: it reads an array from memory that is about as large, so its order of reading is not new."""
+    users = np.repeat(np.arange(len(graph)), np.diff(graph.operand_start))
+    large = 2 * graph.elements[graph.operands] >= graph.elements[users]
+    out = [False] * len(graph)
+    for user, operand in zip(users[large].tolist(), graph.operands[large].tolist(), strict=True):
+        if not fuse[operand] or out[operand]:
+            out[user] = True
+    return out
+
+
+def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
+    """Nanoseconds to compute one element of each fused node from values in memory; 0 for others."""
+    out = [0.0] * len(graph)
+    rates = _rates(graph).tolist()
+    for node, op in enumerate(graph.ops):
+        if not fuse[node]:
+            continue
+        shares = model.shares[node]
+        ns = 0.0 if op.name in _ADDRESSES else element_ns(graph, node, rates[node])
+        if op.name == "reduce":
+            ns = reduced_ns(graph, node) * shares[0]
+        for operand, share in zip(graph.operand_lists[node], shares, strict=True):
+            ns += out[operand] * share
+        out[node] = min(ns, 1e6)
+    return out
+
+
+def _set_parts(graph: Graph, decisions: Decisions, node: int, ns: float) -> None:
+    """Splits a new loop over the cores that is large, or takes `ns` long per element."""
+    loops = [i for i, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
+    work = float(graph.elements[node]) * ns / PART_NS
+    wanted = max(float(graph.nbytes[node]) / PART_BYTES, work)
+    for index in reversed(loops):
+        if graph.units[index].threads <= wanted and graph.masks.unit[node, index]:
+            decisions.unit[node] = index
+            return

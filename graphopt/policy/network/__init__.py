@@ -1,0 +1,1 @@
+"""The learned policy: features, network in flax and in numpy, gate, checkpoints."""

@@ -1,0 +1,359 @@
+"""Policies on disk: a directory with ``spec.json``, ``weights.npz`` and an orbax copy of the weights.
+
+``weights.npz`` is what is loaded for use: plain arrays, read by numpy without pickle, so that a stranger's
+checkpoint can be wrong but cannot run code. ``orbax/`` holds the same weights for training tools. The
+specification says which features, decisions and jaxlib the weights belong to; loading names the first entry
+that does not fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import GraphOptError, PolicyError
+from graphopt.files import write_directory
+from graphopt.machine import machine_key
+from graphopt.policy.network import features
+from graphopt.policy.network.config import ModelConfig, parameter_shapes
+from graphopt.policy.network.decision_space import DECODED, VALUE_FEATURES
+from graphopt.policy.network.gated import Gate, GuardedPolicy
+from graphopt.policy.network.learned import LearnedPolicy
+from graphopt.policy.network.numpy_network import NumpyPolicy
+
+FORMAT: Final = 1
+SPEC: Final = "spec.json"
+WEIGHTS: Final = "weights.npz"
+ORBAX: Final = "orbax"
+JAXLIB_RANGE: Final = ("0.10.2", "0.11")
+"""Oldest jaxlib, and the first one that is too new: the decision space depends on XLA's pipeline."""
+
+_MAX_SPEC_BYTES: Final = 16 << 20
+_MAX_WIDTH: Final = 4096
+_HEADER_BYTES: Final = 4096
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What the weights of a checkpoint belong to.
+
+    Attributes:
+        model: sizes of the network.
+        min_gain: see `LearnedPolicy.min_gain`.
+        steps: optimizer steps taken.
+        trained_on: fingerprints of the graphs it was trained on.
+        machine: key of the machine whose times it learned from.
+        jaxlib: (oldest, first too new).
+        metrics: validation metrics at the end of training.
+        operations: rows of the operation embedding.
+        gate: when the heuristic's decisions give way to others; None: the network decides alone.
+    """
+
+    model: ModelConfig
+    min_gain: float
+    steps: int = 0
+    trained_on: tuple[str, ...] = ()
+    machine: str = field(default_factory=machine_key)
+    jaxlib: tuple[str, str] = JAXLIB_RANGE
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    operations: tuple[str, ...] = features.OP_NAMES
+    gate: Gate | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A loaded policy.
+
+    Attributes:
+        spec: what it is.
+        parameters: float32 arrays by name.
+        digest: hex digest of everything that determines its decisions.
+        path: where it was read.
+    """
+
+    spec: PolicySpec
+    parameters: dict[str, NDArray[np.float32]]
+    digest: str
+    path: Path
+
+    def policy(self) -> LearnedPolicy:
+        """The policy, ready to decide."""
+        return LearnedPolicy(NumpyPolicy(self.spec.model, self.parameters), self.spec.min_gain)
+
+    def decider(self) -> LearnedPolicy | GuardedPolicy:
+        """What decides for users: the policy behind its gate, where it has one."""
+        policy = self.policy()
+        return policy if self.spec.gate is None else GuardedPolicy(policy, self.spec.gate)
+
+
+def save(path: Path, spec: PolicySpec, parameters: Mapping[str, NDArray[np.float32]]) -> None:
+    """Writes a checkpoint; an existing one at `path` is replaced at once, never half.
+
+    Raises:
+        PolicyError: the parameters are not those of `spec.model`, or the directory cannot be written.
+    """
+    _check_parameters(parameters, spec, str(path))
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: parameters[name] for name in sorted(parameters)})  # type: ignore[arg-type]
+    weights = buffer.getvalue()
+
+    def fill(folder: Path) -> None:
+        (folder / WEIGHTS).write_bytes(weights)
+        (folder / SPEC).write_text(json.dumps(_to_json(spec, weights), indent=1) + "\n")
+        _save_orbax(folder / ORBAX, parameters)
+
+    write_directory(path, fill)
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads and checks a checkpoint.
+
+    Raises:
+        PolicyError: it is not there, damaged, or made for other features, decisions or versions; the
+            first entry that does not fit is named.
+    """
+    try:
+        if (path / SPEC).stat().st_size > _MAX_SPEC_BYTES:
+            raise _refused(path, SPEC, "is too large for a specification")
+        text = (path / SPEC).read_bytes()
+        weights = (path / WEIGHTS).read_bytes()
+        spec, checksum = _from_json(json.loads(text), path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _refused(path, SPEC, f"cannot be read: {type(error).__name__}") from error
+    if hashlib.sha256(weights).hexdigest() != checksum:
+        raise _refused(path, "weights.sha256", "does not match the weights")
+    parameters = _read_weights(weights, spec, path)
+    digest = hashlib.sha256(text + weights).hexdigest()[:16]
+    return Checkpoint(_current(spec), _remap(parameters, spec), digest, path)
+
+
+def load_orbax(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The orbax copy of a checkpoint's weights, checked against the specification.
+
+    Raises:
+        PolicyError: as `load`.
+    """
+    checkpoint = load(path)
+    import orbax.checkpoint as ocp
+
+    like = {name: np.zeros_like(value) for name, value in checkpoint.parameters.items()}
+    with ocp.StandardCheckpointer() as checkpointer:
+        restored = checkpointer.restore((path / ORBAX).absolute(), like)
+    out = {name: np.asarray(value) for name, value in restored.items()}
+    _check_parameters(out, checkpoint.spec, str(path / ORBAX))
+    return out
+
+
+def _save_orbax(folder: Path, parameters: Mapping[str, NDArray[np.float32]]) -> None:
+    import orbax.checkpoint as ocp  # takes time to import, and only training writes
+
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder.absolute(), dict(parameters))
+
+
+def _to_json(spec: PolicySpec, weights: bytes) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "features": {
+            "version": features.VERSION,
+            "numeric": features.numeric_names(),
+            "operations": spec.operations,
+            "dtypes": features.DTYPE_NAMES,
+        },
+        "decisions": {"fields": DECODED, "values": VALUE_FEATURES},
+        "jaxlib": {"min": spec.jaxlib[0], "below": spec.jaxlib[1]},
+        "model": asdict(spec.model),
+        "min_gain": spec.min_gain,
+        **({} if spec.gate is None else {"gate": asdict(spec.gate)}),
+        "machine": spec.machine,
+        "steps": spec.steps,
+        "metrics": dict(spec.metrics),
+        "trained_on": spec.trained_on,
+        "weights": {"file": WEIGHTS, "sha256": hashlib.sha256(weights).hexdigest()},
+    }
+
+
+def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
+    """The specification and the checksum of the weights; refuses what does not fit this graphopt."""
+    entry = _Entries(data, path)
+    entry.expect("format", FORMAT)
+    entry.expect("features.version", features.VERSION)
+    entry.expect("features.numeric", list(features.numeric_names()))
+    entry.expect("features.dtypes", list(features.DTYPE_NAMES))
+    entry.expect("decisions.fields", list(DECODED))
+    entry.expect("decisions.values", list(VALUE_FEATURES))
+    oldest, too_new = entry.get("jaxlib.min", str), entry.get("jaxlib.below", str)
+    installed = metadata.version("jaxlib")
+    if not _version(oldest) <= _version(installed) < _version(too_new):
+        raise _refused(path, "jaxlib", f"is {oldest} to below {too_new}, installed is {installed}")
+    spec = PolicySpec(
+        model=_model(entry),
+        min_gain=float(entry.get("min_gain", (int, float))),
+        steps=entry.get("steps", int),
+        trained_on=tuple(entry.strings("trained_on")),
+        machine=entry.get("machine", str),
+        jaxlib=(oldest, too_new),
+        metrics={
+            k: float(v)
+            for k, v in entry.get("metrics", dict).items()
+            if isinstance(v, (int, float))
+        },
+        operations=tuple(entry.strings("features.operations")),
+        gate=_gate(entry),
+    )
+    if "unknown" not in spec.operations:
+        raise _refused(path, "features.operations", "has no row for unknown operations")
+    return spec, entry.get("weights.sha256", str)
+
+
+_KINDS: Final[dict[str, type | tuple[type, ...]]] = {
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+}
+
+
+def _gate(entry: _Entries) -> Gate | None:
+    if "gate" not in entry.data:
+        return None
+    number = (int, float)
+    return Gate(float(entry.get("gate.switch", number)), entry.get("gate.own", bool))
+
+
+def _model(entry: _Entries) -> ModelConfig:
+    sizes = {}
+    for column in fields(ModelConfig):
+        kind = _KINDS[str(column.type)]
+        value = entry.get(f"model.{column.name}", kind)
+        if abs(value) > _MAX_WIDTH:
+            raise _refused(entry.path, f"model.{column.name}", "is out of range")
+        sizes[column.name] = value
+    unknown = set(entry.get("model", dict)) - set(sizes)
+    if unknown:
+        raise _refused(entry.path, f"model.{min(unknown)}", "is unknown to this graphopt")
+    try:
+        return ModelConfig(**sizes)
+    except GraphOptError as error:
+        raise _refused(entry.path, "model", error.what) from error
+
+
+class _Entries:
+    """Typed access to untrusted JSON by dotted names."""
+
+    def __init__(self, data: Any, path: Path) -> None:
+        self.data = data
+        self.path = path
+
+    def get(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        """The entry of a dotted name; refuses the file if it is missing or of another type."""
+        value = self.data
+        for part in name.split("."):
+            if not isinstance(value, dict) or part not in value:
+                raise _refused(self.path, name, "is missing")
+            value = value[part]
+        is_number = isinstance(value, bool) and kind is not bool
+        if not isinstance(value, kind) or is_number:
+            raise _refused(self.path, name, f"has type {type(value).__name__}")
+        return value
+
+    def strings(self, name: str) -> list[str]:
+        """The same, for a list of strings."""
+        values = self.get(name, list)
+        if not all(isinstance(value, str) for value in values):
+            raise _refused(self.path, name, "is not a list of strings")
+        return list(values)
+
+    def expect(self, name: str, value: Any) -> None:
+        """Refuses the file if the entry differs, and names the first element of a list that does."""
+        found = self.get(name, type(value))
+        if found == value:
+            return
+        if isinstance(value, list):
+            pairs = zip([*found, None], [*value, None], strict=False)
+            index, (theirs, ours) = next((i, p) for i, p in enumerate(pairs) if p[0] != p[1])
+            raise _refused(
+                self.path, f"{name}[{index}]", f"is {theirs!r}, this graphopt has {ours!r}"
+            )
+        raise _refused(self.path, name, f"is {found!r}, this graphopt has {value!r}")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    digits = (part for part in text.split(".") if part.isdecimal() and len(part) < 8)
+    return tuple(int(part) for part in digits)
+
+
+def _shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
+    shapes = parameter_shapes(spec.model)
+    shapes["op_embedding"] = (len(spec.operations), spec.model.op_width)
+    return shapes
+
+
+def _read_weights(data: bytes, spec: PolicySpec, path: Path) -> dict[str, NDArray[np.float32]]:
+    """Reads the arrays after checking that the archive holds what the specification promises."""
+    shapes = _shapes(spec)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist()}
+        for name, shape in shapes.items():
+            if sizes.get(f"{name}.npy", 0) > 4 * int(np.prod(shape)) + _HEADER_BYTES:
+                raise _refused(path, f"weights {name}", "is larger than the network's")
+        if set(sizes) != {f"{name}.npy" for name in shapes}:
+            odd = min(set(sizes) ^ {f"{name}.npy" for name in shapes})
+            raise _refused(path, f"weights {odd}", "is missing or too many")
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            parameters = {name: arrays[name] for name in shapes}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise _refused(path, WEIGHTS, f"cannot be read: {type(error).__name__}") from error
+    _check_parameters(parameters, spec, str(path))
+    return parameters
+
+
+def _check_parameters(
+    parameters: Mapping[str, NDArray[np.float32]], spec: PolicySpec, where: str
+) -> None:
+    shapes = _shapes(spec)
+    odd = set(shapes) ^ set(parameters)
+    problem = f"weights {min(odd)} is missing or too many" if odd else ""
+    for name, shape in shapes.items():
+        value = parameters.get(name)
+        if value is None:
+            continue
+        if value.shape != shape or value.dtype != np.float32:
+            problem = problem or f"weights {name} is {value.dtype} {value.shape}, expected {shape}"
+        elif not np.isfinite(value).all():
+            problem = problem or f"weights {name} holds a value that is not finite"
+    if problem:
+        raise PolicyError(what=problem, where=where, fix=_FIX)
+
+
+def _remap(
+    parameters: dict[str, NDArray[np.float32]], spec: PolicySpec
+) -> dict[str, NDArray[np.float32]]:
+    """Moves the rows of the operation embedding to where this graphopt has the operations."""
+    row = {name: index for index, name in enumerate(spec.operations)}
+    unknown = row["unknown"]
+    rows = [row.get(name, unknown) for name in features.OP_NAMES]
+    return {**parameters, "op_embedding": parameters["op_embedding"][rows]}
+
+
+def _current(spec: PolicySpec) -> PolicySpec:
+    values = {column.name: getattr(spec, column.name) for column in fields(PolicySpec)}
+    return PolicySpec(**{**values, "operations": features.OP_NAMES})
+
+
+_FIX: Final = "Use a checkpoint made with this version of graphopt, or train one with train-policy."
+
+
+def _refused(path: Path, name: str, problem: str) -> PolicyError:
+    return PolicyError(what=f"{name} {problem}", where=f"checkpoint {os.fspath(path)}", fix=_FIX)

@@ -1,0 +1,1 @@
+"""Decision vectors worth a look: whole ones, single changes, starting points of searches."""

@@ -1,0 +1,132 @@
+"""What a policy is, and the policies that have names."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from graphopt.errors import GraphOptError, PolicyError
+from graphopt.hlo import Decisions, Graph
+from graphopt.policy.heuristic.steps import heuristic
+
+if TYPE_CHECKING:
+    from graphopt.policy.network.gated import Judged
+
+Policy = Callable[[Graph], Decisions | None]
+"""Decides for one graph; None means: no gain expected, leave the module to XLA."""
+
+
+@dataclass(frozen=True)
+class NamedPolicy:
+    """A policy with what the plugin needs to know about it.
+
+    Attributes:
+        name: for reports.
+        key: part of compilation cache keys; equal keys promise equal decisions.
+        decide: the policy itself.
+        built_in: it is ours: bounded in time and free of jax calls, so it runs without a guard.
+        note: what a report should say of it, such as why it stands in for another; or empty.
+        choose: decides like `decide` and says who proposed it and what gain is expected; None if it cannot.
+    """
+
+    name: str
+    key: str
+    decide: Policy
+    built_in: bool
+    note: str = ""
+    choose: Callable[[Graph], Judged | None] | None = None
+
+
+def xla_default(graph: Graph) -> Decisions:
+    """XLA's own decisions: a rewrite that changes nothing but duplicate clusters."""
+    return graph.default
+
+
+_BUILT_IN: Final[dict[str, Policy]] = {"heuristic": heuristic, "xla-default": xla_default}
+_ALIASES: Final = {"no-recompute": "heuristic"}
+
+DEFAULT: Final = "shipped"
+"""Policy of a plain ``install()``: the checkpoint that graphopt ships, else the heuristic."""
+
+
+def names() -> list[str]:
+    """Names that `resolve` takes, aliases included."""
+    return sorted([*_BUILT_IN, *_ALIASES, DEFAULT])
+
+
+def resolve(policy: str | os.PathLike[str] | Policy) -> NamedPolicy:
+    """Finds a policy by name, loads a checkpoint directory, or wraps a callable.
+
+    Raises:
+        PolicyError: no policy has this name, the checkpoint does not fit, or it is none of the three.
+    """
+    if isinstance(policy, os.PathLike) or _is_checkpoint(policy):
+        return _from_checkpoint(Path(policy))  # type: ignore[arg-type]
+    if policy == DEFAULT:
+        return _shipped()
+    if isinstance(policy, str):
+        name = _ALIASES.get(policy, policy)
+        if name not in _BUILT_IN:
+            raise PolicyError(
+                what=f"there is no policy named {policy!r}",
+                where="policy",
+                fix=f"Use one of {', '.join(names())}, the directory of a checkpoint, or pass a "
+                "function Graph -> Decisions | None.",
+            )
+        return NamedPolicy(name, name, _BUILT_IN[name], built_in=True)
+    if not callable(policy):
+        raise PolicyError(
+            what=f"a policy must be a name or a function, got {type(policy).__name__}",
+            where="policy",
+            fix="Pass a function Graph -> Decisions | None.",
+        )
+    label = getattr(policy, "__qualname__", type(policy).__qualname__)
+    # Nothing says that a function decides the same in another process.
+    return NamedPolicy(label, f"{label}-{uuid.uuid4().hex}", policy, built_in=False)
+
+
+def _is_checkpoint(policy: object) -> bool:
+    """True for a string that names no policy but a directory (or something written like a path)."""
+    if not isinstance(policy, str) or not policy or policy in _BUILT_IN or policy in _ALIASES:
+        return False
+    if policy == DEFAULT:
+        return False
+    return os.sep in policy or Path(policy).is_dir()
+
+
+SHIPPED: Final = Path(__file__).parent.parent / "checkpoints" / "cpu"
+"""Directory of the checkpoint that graphopt ships."""
+
+
+def _shipped() -> NamedPolicy:
+    """The shipped checkpoint; the heuristic, with a note, where it is missing or does not fit."""
+    try:
+        if not SHIPPED.is_dir():
+            return NamedPolicy("heuristic", "heuristic", heuristic, built_in=True)
+        return _from_checkpoint(SHIPPED)
+    except Exception as error:  # whatever is wrong with it, the user's program must go on
+        reason = (
+            error.what if isinstance(error, GraphOptError) else f"{type(error).__name__}: {error}"
+        )
+        note = f"the shipped policy cannot be used ({reason}); the heuristic decides"
+        return NamedPolicy("heuristic", "heuristic", heuristic, built_in=True, note=note)
+
+
+def _from_checkpoint(path: Path) -> NamedPolicy:
+    """A learned policy: numpy only, so it needs no guard; its digest stands for its decisions."""
+    from graphopt.policy.network.checkpoint import load  # not needed by the hand-written policies
+
+    checkpoint = load(path)
+    name = f"checkpoint {path.name}"
+    decider = checkpoint.decider()
+    return NamedPolicy(
+        name,
+        f"learned-{checkpoint.digest}",
+        decider,
+        built_in=True,
+        choose=getattr(decider, "choose", None),
+    )
