@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphopt.learn.train import POLICY
+from graphopt.learn.training.train import POLICY
 
 VARIANTS: dict[str, tuple[str, ...]] = {
     "whole network": (),

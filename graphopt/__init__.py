@@ -19,7 +19,7 @@ from graphopt.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from graphopt.devices.place import place as place
-    from graphopt.evaluate.explain import explain as explain
+    from graphopt.evaluate.commands.explain import explain as explain
     from graphopt.learn.tune import TuneResult as TuneResult
     from graphopt.learn.tune import replay as replay
     from graphopt.learn.tune import tune as tune
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ON_DEMAND = {
     "TuneResult": "graphopt.learn.tune",
-    "explain": "graphopt.evaluate.explain",
+    "explain": "graphopt.evaluate.commands.explain",
     "jit": "graphopt.own_jit",
     "place": "graphopt.devices.place",
     "replay": "graphopt.learn.tune",

@@ -33,7 +33,7 @@ class Demo:
 
     def run(self) -> int:
         """Exit status 1 if any result differs."""
-        from graphopt.evaluate.demo import run_demo
+        from graphopt.evaluate.commands.demo import run_demo
 
         rows = run_demo(
             self.policy, self.graphs, self.workloads, self.budget_s, self.out, self.markdown
@@ -63,10 +63,10 @@ class Fuzz:
     def run(self) -> int:
         """Exit status 1 if any trial fails."""
         if self.lazy:
-            from graphopt.evaluate.lazy_fuzz import fuzz_lazy
+            from graphopt.evaluate.fuzzing.lazy import fuzz_lazy
 
             return 1 if fuzz_lazy(self.trials, self.seed) else 0
-        from graphopt.evaluate.progress import run_fuzz
+        from graphopt.evaluate.fuzzing.progress import run_fuzz
 
         report = run_fuzz(
             self.workloads, self.graphs, self.trials, self.seed, self.timeout_s, self.workers
@@ -96,10 +96,10 @@ class Capture:
     def run(self) -> int:
         """The script's exit status; otherwise always 0."""
         if self.lazy:
-            from graphopt.evaluate.script import capture_lazy
+            from graphopt.evaluate.commands.run import capture_lazy
 
             return capture_lazy(self.workload, self.out)
-        from graphopt.evaluate.inspect import add_program, print_graphs
+        from graphopt.evaluate.commands.capture import add_program, print_graphs
 
         if self.add:
             add_program(self.workload, self.split, self.dir)
@@ -131,7 +131,7 @@ class Corpus:
 
     def run(self) -> int:
         """Exit status 1 if a capture, a check or a comparison fails."""
-        from graphopt.evaluate.corpus import Query, run_corpus
+        from graphopt.evaluate.commands.corpus import Query, run_corpus
 
         query = Query(self.names, self.split, self.dir, self.json, self.markdown, self.workers)
         return run_corpus(self.action, query)
@@ -162,7 +162,7 @@ class Tune:
 
     def run(self) -> int:
         """Exit status 1 if results differ."""
-        from graphopt.evaluate.tuning import move_winners, run_tune
+        from graphopt.evaluate.commands.tune import move_winners, run_tune
 
         move_winners(self.store, self.export, self.take)
         if not self.workload:
@@ -209,8 +209,8 @@ class Evaluate:
 
     def run(self) -> int:
         """Exit status 1 if any program failed."""
-        from graphopt.evaluate.evaluation import Plan
-        from graphopt.evaluate.evaluation_output import evaluate_and_show
+        from graphopt.evaluate.commands.evaluate import evaluate_and_show
+        from graphopt.evaluate.evaluation.plan import Plan
 
         report = evaluate_and_show(
             Plan(
@@ -241,7 +241,7 @@ class Explain:
 
     def run(self) -> int:
         """Always exit status 0."""
-        from graphopt.evaluate.explain import explain_workload
+        from graphopt.evaluate.commands.explain import explain_workload
 
         print(explain_workload(self.workload, self.policy, self.html))
         return 0
@@ -275,7 +275,7 @@ class Doctor:
 
     def run(self) -> int:
         """Exit status 1 if something needed is missing."""
-        from graphopt.evaluate.doctor import diagnose
+        from graphopt.evaluate.commands.doctor import diagnose
 
         text, healthy = diagnose()
         print(text)
@@ -291,7 +291,7 @@ class Run:
 
     def run(self) -> int:
         """The script's exit status."""
-        from graphopt.evaluate.script import run_script
+        from graphopt.evaluate.commands.run import run_script
 
         return run_script(list(self.script))
 
@@ -329,7 +329,7 @@ class Fill:
 
     def run(self) -> int:
         """Exit status 0, or 130 if interrupted."""
-        from graphopt.learn.fill_command import FillPlan, fill_session
+        from graphopt.learn.collecting.command import FillPlan, fill_session
 
         return fill_session(
             FillPlan(
@@ -349,7 +349,7 @@ class Ship:
 
     def run(self) -> int:
         """Always exit status 0."""
-        from graphopt.evaluate.ship import ship
+        from graphopt.evaluate.commands.ship import ship
 
         print(f"model card: {ship(self.run_dir, self.report)}")
         return 0

@@ -167,7 +167,7 @@ def test_a_measured_default_is_not_left_for_the_plugin(cache):
 
 def test_the_doctor_is_not_misled_by_the_cache(cache):
     code = SETTINGS + textwrap.dedent("""
-        from graphopt.evaluate.doctor import diagnose
+        from graphopt.evaluate.commands.doctor import diagnose
         print(diagnose()[1])
     """)
     assert run(cache, code) == "True\n"

@@ -145,7 +145,7 @@ def test_an_interrupt(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphopt.evaluate.doctor.diagnose", interrupted)
+    monkeypatch.setattr("graphopt.evaluate.commands.doctor.diagnose", interrupted)
     assert main(["doctor"]) == 130
 
 
@@ -153,7 +153,7 @@ def test_a_defect_is_not_hidden(monkeypatch):
     def defect():
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("graphopt.evaluate.doctor.diagnose", defect)
+    monkeypatch.setattr("graphopt.evaluate.commands.doctor.diagnose", defect)
     with pytest.raises(RuntimeError, match="a defect"):
         main(["doctor"])
 
@@ -199,7 +199,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize(("equal", "status"), [(True, 0), (False, 1)])
 def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, status):
-    seen = calls("graphopt.evaluate.demo", "run_demo", [SimpleNamespace(equal=equal)])
+    seen = calls("graphopt.evaluate.commands.demo", "run_demo", [SimpleNamespace(equal=equal)])
     assert main(["demo"]) == status
     options = "--policy xla-default --graphs a b --workloads m:W --budget-s 0.5 --out rows.json"
     assert main(["demo", *options.split()]) == status
@@ -212,7 +212,7 @@ def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, statu
 @pytest.mark.parametrize(("failures", "status"), [([], 0), (["a trial"], 1)])
 def test_fuzz_passes_its_options_on_and_fails_on_failures(calls, failures, status):
     report = SimpleNamespace(failures=failures)
-    seen = calls("graphopt.evaluate.progress", "run_fuzz", report)
+    seen = calls("graphopt.evaluate.fuzzing.progress", "run_fuzz", report)
     assert main(["fuzz"]) == status
     options = "--workloads demo --graphs a --trials 7 --seed 8 --timeout-s 9 --workers 1"
     assert main(["fuzz", *options.split()]) == status
@@ -231,13 +231,13 @@ def test_bench_passes_its_options_on(calls):
 
 @pytest.mark.parametrize(("healthy", "status"), [(True, 0), (False, 1)])
 def test_doctor_fails_on_an_unhealthy_machine(calls, capsys, healthy, status):
-    calls("graphopt.evaluate.doctor", "diagnose", ("findings", healthy))
+    calls("graphopt.evaluate.commands.doctor", "diagnose", ("findings", healthy))
     assert main(["doctor"]) == status
     assert capsys.readouterr().out == "findings\n"
 
 
 def test_run_leaves_every_argument_to_the_script(calls):
-    seen = calls("graphopt.evaluate.script", "run_script", 5)
+    seen = calls("graphopt.evaluate.commands.run", "run_script", 5)
     assert main(["run", "script.py", "--policy", "x", "-h"]) == 5
     assert [call["arguments"] for call in seen] == [["script.py", "--policy", "x", "-h"]]
 

@@ -30,8 +30,8 @@ from graphopt.corpus.split import (
 )
 from graphopt.corpus.workloads import builtin_programs, find_program, load_programs
 from graphopt.errors import ConfigError
-from graphopt.evaluate.corpus import family_rows
-from graphopt.evaluate.verification import answer
+from graphopt.evaluate.commands.corpus import family_rows
+from graphopt.evaluate.fuzzing.corpus import answer
 from graphopt.hlo import Graph
 
 PROGRAMS = list(corpus_programs())

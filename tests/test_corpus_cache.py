@@ -157,10 +157,12 @@ def test_the_key_depends_on_the_source_and_on_xla_options(directory, tmp_path, m
     assert entry(directory).key != before
     monkeypatch.delenv("XLA_FLAGS")
     changed = tmp_path / "changed.py"
-    source = Path(entries.sys.modules["graphopt.corpus.programs.images"].__file__).read_text()
+    source = Path(
+        entries.sys.modules["graphopt.corpus.programs.science.images"].__file__
+    ).read_text()
     changed.write_text(source + "\n# changed\n")
     monkeypatch.setattr(
-        entries.sys.modules["graphopt.corpus.programs.images"], "__file__", str(changed)
+        entries.sys.modules["graphopt.corpus.programs.science.images"], "__file__", str(changed)
     )
     assert entry(directory).key != before
     assert entry(directory, "modular_power").key == entry(directory, "modular_power").key

@@ -104,7 +104,7 @@ def test_builder_must_be_callable() -> None:
     [
         "import sys, graphopt.corpus; assert 'jax' not in sys.modules",
         # With an unknown platform, anything that runs jax fails.
-        "import graphopt.corpus.demo, graphopt.corpus.fuzzing",
+        "import graphopt.corpus.demo, graphopt.corpus.fuzzing.programs",
     ],
     ids=["package-without-jax", "programs-without-backend"],
 )

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import graphopt
 from graphopt.errors import PolicyError, WorkloadError
-from graphopt.evaluate.demo import DemoRow, make_markdown, make_table, run_demo, summary
+from graphopt.evaluate.commands.demo import DemoRow, make_markdown, make_table, run_demo, summary
 from graphopt.measure import Comparison
 
 BUDGET_S = 0.2

@@ -8,7 +8,7 @@ from processes import run_python
 
 import graphopt
 from graphopt.cli import main
-from graphopt.evaluate.doctor import diagnose
+from graphopt.evaluate.commands.doctor import diagnose
 from graphopt.machine import probe
 
 

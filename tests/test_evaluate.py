@@ -12,9 +12,9 @@ from processes import environment, run_python
 from rich.console import Console
 
 from graphopt.errors import ConfigError, WorkloadError
-from graphopt.evaluate import evaluation
-from graphopt.evaluate.evaluation import COLUMNS, Plan, make_report, run_evaluation
-from graphopt.evaluate.evaluation_output import cells, evaluate_and_show, make_markdown, summary
+from graphopt.evaluate.commands.evaluate import cells, evaluate_and_show, make_markdown, summary
+from graphopt.evaluate.evaluation import plan as evaluation
+from graphopt.evaluate.evaluation.plan import COLUMNS, Plan, make_report, run_evaluation
 
 DESIGNED = {"machine", "versions", "workloads", "geomean_policy", "geomean_tuned"}
 """Fields that a report has; see docs/tuning.md."""
@@ -138,7 +138,7 @@ def test_a_damaged_report_is_started_anew(tmp_path, text, monkeypatch):
 
 
 def test_a_worker_that_talks_nonsense_is_named(tmp_path, monkeypatch):
-    real = evaluation.Child
+    real = plan.Child
     answers = ["hello", "[]", '{"row": 3}', '{"other": 1}', "null"]
     for answer in answers:
         code = f"import sys; sys.stdin.readline(); print({answer!r})"

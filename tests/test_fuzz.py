@@ -17,9 +17,9 @@ from processes import becomes, environment, is_alive
 from support import captured
 
 from graphopt.errors import WorkloadError
-from graphopt.evaluate import fuzz_worker
-from graphopt.evaluate.fuzz import STATUSES, FuzzReport, Trial, fuzz
-from graphopt.evaluate.progress import run_fuzz
+from graphopt.evaluate.fuzzing import worker
+from graphopt.evaluate.fuzzing.decisions import STATUSES, FuzzReport, Trial, fuzz
+from graphopt.evaluate.fuzzing.progress import run_fuzz
 from graphopt.measure.children.child import Child, ChildFailure
 
 PROGRAMS = (
@@ -60,10 +60,10 @@ def test_random_legal_decisions_are_sound():
 @pytest.mark.parametrize("name", ["knapsack", "momentum_train", "layernorm"])
 def test_a_seed_draws_the_same_legal_decisions_again(name):
     graph = captured(name).graph
-    drawn = [fuzz_worker.draw(graph, seed) for seed in range(16)]
+    drawn = [worker.draw(graph, seed) for seed in range(16)]
     for seed, decisions in enumerate(drawn):
         graph.masks.check(decisions)
-        assert decisions.same_as(fuzz_worker.draw(graph, seed))
+        assert decisions.same_as(worker.draw(graph, seed))
     assert sum(not decisions.same_as(graph.default) for decisions in drawn) > 8
 
 

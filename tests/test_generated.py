@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from support import capture, proto_of
 
-from graphopt.corpus.generated import SETS, generate, generate_graph, generated_programs
+from graphopt.corpus.fuzzing.generated import SETS, generate, generate_graph, generated_programs
 from graphopt.corpus.workloads import load_programs
 from graphopt.errors import ConfigError
-from graphopt.evaluate.verification import answer
+from graphopt.evaluate.fuzzing.corpus import answer
 from graphopt.hlo import rewrite
 from graphopt.hlo.emit import verify
 

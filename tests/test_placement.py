@@ -11,7 +11,7 @@ from placement_support import random_program, traced_program
 from graphopt.corpus.placement import LARGE
 from graphopt.devices.timeline import to_svg
 from graphopt.errors import ConfigError, DecisionError, PolicyError, UnsupportedModuleError
-from graphopt.learn.placement import PlacementTraining, Trainer, search
+from graphopt.learn.placement.train import PlacementTraining, Trainer, search
 from graphopt.placement import (
     Simulator,
     TaskGraph,

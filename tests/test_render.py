@@ -195,7 +195,7 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_the_commands_error_names_the_workload():
-    from graphopt.evaluate.explain import explain_workload
+    from graphopt.evaluate.commands.explain import explain_workload
 
     with pytest.raises(WorkloadError, match="nonsense"):
         explain_workload("nonsense", None, None)

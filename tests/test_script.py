@@ -12,7 +12,7 @@ from processes import environment, run_python
 
 import graphopt
 from graphopt.cli import main
-from graphopt.evaluate.script import run_script
+from graphopt.evaluate.commands.run import run_script
 
 SCRIPT = textwrap.dedent("""
     import sys

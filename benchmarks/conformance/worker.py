@@ -1,7 +1,7 @@
 """The child of ``python -m benchmarks.conformance``: programs of harnesses under several decisions.
 
 Answers ``{"name": "add_...", "form": "loop", "seeds": [6, 8]}`` with ``{"unsuitable": "why"}``, or with
-``{"heuristic": {...}, "6": {...}, ...}``, each as `graphopt.evaluate.fuzz_worker.Worker.trial` has it.
+``{"heuristic": {...}, "6": {...}, ...}``, each as `graphopt.evaluate.fuzzing.worker.Worker.trial` has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import warnings
 from typing import Any
 
 from benchmarks.conformance.harnesses import program
-from graphopt.evaluate.fuzz_worker import Worker
+from graphopt.evaluate.fuzzing.worker import Worker
 from graphopt.hlo import Decisions, Graph
 from graphopt.measure.children.serving import serve
 from graphopt.policy.heuristic.steps import heuristic

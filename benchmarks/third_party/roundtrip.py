@@ -26,7 +26,7 @@ def measure(name: str, budget_s: float) -> dict[str, Any]:
     import numpy as np
 
     from graphopt.corpus.program import Program
-    from graphopt.evaluate.demo import measure_program
+    from graphopt.evaluate.commands.demo import measure_program
 
     workloads, chaotic = load()
     label = "".join(c if c.isalnum() or c in "-_" else "-" for c in name.lower())

@@ -10,9 +10,11 @@ from graphopt.corpus.program import Program, ProgramSet
 from graphopt.corpus.split import SPLITS, split_of
 
 _MODULES: Final = (
-    "language", "recurrent", "attention", "transformer_xl", "convolutional", "vision", "routing",
-    "generative", "training", "optimizers", "control", "rl_updates", "dynamics", "grids",
-    "probability", "finance", "images", "discrete", "numerics", "classical_learning",
+    "learning.language", "learning.recurrent", "learning.attention", "learning.transformer_xl",
+    "learning.convolutional", "learning.vision", "learning.routing", "learning.generative",
+    "learning.training", "learning.optimizers", "science.control", "learning.rl_updates",
+    "science.dynamics", "science.grids", "science.probability", "science.finance",
+    "science.images", "science.discrete", "science.numerics", "learning.classical",
 )  # fmt: skip
 """Modules of `graphopt.corpus.programs`; each has a tuple ``FAMILIES``."""
 

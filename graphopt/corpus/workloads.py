@@ -61,7 +61,7 @@ def load_programs(spec: str) -> dict[str, Program]:
     if spec in SELECTIONS:
         return select_corpus(spec)
     if spec == "generated":
-        from graphopt.corpus.generated import generated_programs
+        from graphopt.corpus.fuzzing.generated import generated_programs
 
         return generated_programs()
     attribute = load_attribute(spec)

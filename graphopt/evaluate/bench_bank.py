@@ -15,7 +15,7 @@ from rich.console import Console
 
 from graphopt.corpus.program import Program
 from graphopt.hlo import DecisionBatch, Decisions
-from graphopt.learn.fill import neighbours
+from graphopt.learn.collecting.fill import neighbours
 from graphopt.learn.search.portfolio import portfolio
 from graphopt.measure import compile_with
 from graphopt.measure.bank.predictor import KernelModel, LinearModel

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 
 import graphopt.lazy as lt
-from graphopt.lazy import recording
+from graphopt.lazy.record import recorder
 from graphopt.measure import Comparison, compare
 
 CHAIN: Final = 60
@@ -47,8 +47,8 @@ def _ratio(found: Comparison) -> str:
 
 
 def _forget() -> None:
-    recording.state.now.cons.clear()
-    recording.state.now.live.clear()
+    recorder.state.now.cons.clear()
+    recorder.state.now.live.clear()
 
 
 def record_cost(operations: int = 1_000, repeats: int = 30) -> dict[str, float]:

@@ -24,7 +24,7 @@ from rich.console import Console
 from graphopt.corpus.placement import LARGE, LargeModel
 from graphopt.corpus.placement.recurrent import translation
 from graphopt.evaluate.bench_placement_real import make_table
-from graphopt.learn.placement import fine_tune, search
+from graphopt.learn.placement.train import fine_tune, search
 from graphopt.placement.baselines import BASELINES, Problem
 from graphopt.placement.build import build_tasks
 from graphopt.placement.cluster import known, known_names

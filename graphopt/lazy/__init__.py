@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphopt.lazy import fft, linalg, nn, random
-from graphopt.lazy.autodiff import grad, stop_gradient, value_and_grad, vjp
-from graphopt.lazy.batching import vmap
-from graphopt.lazy.capture import capture, tune
-from graphopt.lazy.control import clear_caches, eval, step, sync
-from graphopt.lazy.dtypes import (
+from graphopt.lazy import nn
+from graphopt.lazy.array.interop import from_jax, register_pytree, to_jax
+from graphopt.lazy.array.tensor import Tensor
+from graphopt.lazy.core.dtypes import (
     bfloat16,
     complex64,
     complex128,
@@ -35,7 +33,8 @@ from graphopt.lazy.dtypes import (
     uint32,
     uint64,
 )
-from graphopt.lazy.dtypes import bool_ as bool
+from graphopt.lazy.core.dtypes import bool_ as bool
+from graphopt.lazy.core.metrics import metrics, recompile_report, reset_metrics
 from graphopt.lazy.errors import (
     ConversionError,
     CutForbiddenError,
@@ -46,12 +45,11 @@ from graphopt.lazy.errors import (
     LazyTypeError,
     LazyValueError,
 )
-from graphopt.lazy.interop import from_jax, register_pytree, to_jax
-from graphopt.lazy.linalg import matmul, matrix_transpose, tensordot, vecdot
-from graphopt.lazy.metrics import metrics, recompile_report, reset_metrics
+from graphopt.lazy.namespace import fft, linalg, random
 from graphopt.lazy.namespace.creation import *
 from graphopt.lazy.namespace.elementwise import FUNCTIONS as _elementwise
 from graphopt.lazy.namespace.elementwise import clip
+from graphopt.lazy.namespace.linalg import matmul, matrix_transpose, tensordot, vecdot
 from graphopt.lazy.namespace.manipulation import *
 from graphopt.lazy.namespace.searching import *
 from graphopt.lazy.namespace.statistics import *
@@ -69,11 +67,14 @@ from graphopt.lazy.namespace.types import (
     pi,
     result_type,
 )
-from graphopt.lazy.optimizer import checked, set_optimizer
-from graphopt.lazy.placing import set_devices
-from graphopt.lazy.settings import config, configure
-from graphopt.lazy.show import show
-from graphopt.lazy.tensor import Tensor
+from graphopt.lazy.record.settings import config, configure
+from graphopt.lazy.runtime.control import clear_caches, eval, step, sync
+from graphopt.lazy.runtime.devices import set_devices
+from graphopt.lazy.runtime.optimizer import checked, set_optimizer
+from graphopt.lazy.tools.capture import capture, tune
+from graphopt.lazy.tools.show import show
+from graphopt.lazy.transforms.grad import grad, stop_gradient, value_and_grad, vjp
+from graphopt.lazy.transforms.vmap import vmap
 
 globals().update(_elementwise)
 

@@ -9,14 +9,15 @@ from typing import Any, Final
 import jax.numpy as jnp
 from jax import lax
 
-from graphopt.lazy import dtypes, operands, random, source
-from graphopt.lazy.array_ops import OPS as ARRAY
-from graphopt.lazy.elementwise_ops import OPS
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.node import Op
 from graphopt.lazy.errors import LazyValueError
-from graphopt.lazy.namespace import searching, statistics
+from graphopt.lazy.namespace import random, searching, statistics
 from graphopt.lazy.namespace.elementwise import FUNCTIONS
-from graphopt.lazy.node import Op
-from graphopt.lazy.recording import record, record1
+from graphopt.lazy.ops.arrays import OPS as ARRAY
+from graphopt.lazy.ops.elementwise import OPS
+from graphopt.lazy.record import operands
+from graphopt.lazy.record.recorder import record, record1
 
 __all__ = """relu leaky_relu elu gelu silu sigmoid softplus softmax log_softmax logsumexp one_hot
     layer_norm rms_norm batch_norm linear conv max_pool avg_pool dropout embedding
@@ -24,7 +25,7 @@ __all__ = """relu leaky_relu elu gelu silu sigmoid softplus softmax log_softmax 
 
 
 def _fail(what: str, fix: str) -> Exception:
-    return LazyValueError(what=what, where=source.line_of(source.here()), fix=fix)
+    return LazyValueError(what=what, where=source_lines.line_of(source_lines.here()), fix=fix)
 
 
 def relu(x: Any, /) -> Any:
@@ -80,7 +81,7 @@ def _drop(x: Any, axis: Any) -> Any:
 
 def _peak(x: Any, axis: Any) -> Any:
     """The largest value along axes, as a constant for gradients; 0 where it is infinite."""
-    from graphopt.lazy.autodiff import stop_gradient
+    from graphopt.lazy.transforms.grad import stop_gradient
 
     peak = stop_gradient(statistics.max(x, axis=axis, keepdims=True))
     return searching.where(FUNCTIONS["isfinite"](peak), peak, 0)

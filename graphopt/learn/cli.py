@@ -32,7 +32,7 @@ class Arguments:
 
     def run(self) -> int:
         """Trains; exit status 0, or 130 if interrupted."""
-        from graphopt.learn.session import train_session
+        from graphopt.learn.training.session import train_session
 
         return train_session(self.settings, self.out, self.resume)
 

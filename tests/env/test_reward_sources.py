@@ -146,7 +146,7 @@ def test_searches_see_the_environments_seconds():
 
 def test_explanations_use_measured_kernels(tmp_path):
     from graphopt.corpus.demo import DEMO
-    from graphopt.evaluate.explain import explain
+    from graphopt.evaluate.commands.explain import explain
     from graphopt.measure.bank.scorer import BankScorer
     from graphopt.measure.children.runner import Runner
     from graphopt.policy.heuristic.steps import heuristic

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphopt.lazy as lt
-from graphopt.lazy import autodiff
+from graphopt.lazy.transforms import grad
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4)).astype(np.float32)
@@ -156,8 +156,8 @@ def _shown(x: lt.Tensor) -> str:
 
 
 def test_kept_passes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autodiff, "MAX_BLOCKS", 3)
-    autodiff._blocks.clear()
+    monkeypatch.setattr(grad, "MAX_BLOCKS", 3)
+    grad._blocks.clear()
     for n in range(1, 8):
         x = lt.ones((n,))
         np.testing.assert_allclose(
@@ -165,4 +165,4 @@ def test_kept_passes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
             2 * (np.cos(1) + np.sin(1)),
             rtol=1e-5,
         )
-    assert len(autodiff._blocks) == 3
+    assert len(grad._blocks) == 3

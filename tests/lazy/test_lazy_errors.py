@@ -5,7 +5,7 @@ import pytest
 
 import graphopt.lazy as lt
 from graphopt.errors import GraphOptError
-from graphopt.lazy import compiling, cut
+from graphopt.lazy.runtime import compiling, cut
 
 
 @pytest.fixture(autouse=True)

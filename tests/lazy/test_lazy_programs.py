@@ -10,9 +10,10 @@ import pytest
 
 import graphopt.lazy as lt
 from graphopt.errors import PolicyError, WorkloadError
-from graphopt.evaluate import lazy_fuzz
-from graphopt.evaluate.lazy_fuzz import check_program
-from graphopt.lazy.capture import read
+from graphopt.evaluate.fuzzing import lazy
+from graphopt.evaluate.fuzzing.lazy import check_program
+from graphopt.lazy.runtime import cut
+from graphopt.lazy.tools.capture import read
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "lazy"
 
@@ -109,7 +110,7 @@ def test_a_wrong_result_is_replaced_by_the_default():
         lt.set_optimizer("xla-default")
         try:
             expected = float(work())
-            (entry,) = lt.control.cut.cache.entries()
+            (entry,) = cut.cache.entries()
             assert entry.default is not None
             honest = entry.executable
             entry.executable = lambda *args: [value + 1 for value in honest(*args)]
@@ -153,9 +154,9 @@ def test_the_cartpole_policy_improves():
 def test_rounding_that_a_program_amplifies_is_told_from_mistakes(seed: int) -> None:
     assert check_program(seed, "compiled") is None
     with np.errstate(all="ignore"):
-        expected = lazy_fuzz.run_program(seed, lazy_fuzz._NumpyWorld())
-    allowed = lazy_fuzz.amplified(seed, expected)
+        expected = lazy.run_program(seed, lazy._NumpyWorld())
+    allowed = lazy.amplified(seed, expected)
     for k, right in enumerate(expected):
         wrong = list(expected)
         wrong[k] = (right + 1).astype(right.dtype)
-        assert lazy_fuzz.compare(wrong, expected, allowed)
+        assert lazy.compare(wrong, expected, allowed)

@@ -10,7 +10,8 @@ import pytest
 
 import graphopt.lazy as lt
 from graphopt.errors import ConfigError
-from graphopt.lazy import recording
+from graphopt.lazy.record import recorder
+from graphopt.lazy.runtime import cut
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_a_background_compile_takes_over():
         float(program(x))
         float(program(x))  # starts the compile and goes on without it
         assert lt.metrics().op_by_op == 2
-        (entry,) = [e for e in lt.control.cut.cache.entries() if e.sightings == 2]
+        (entry,) = [e for e in cut.cache.entries() if e.sightings == 2]
         assert entry.done.wait(60)
         float(program(x))
     assert lt.metrics().compiled_runs == 1
@@ -182,7 +183,7 @@ def test_a_step_is_one_graph():
     assert lt.metrics().cut_causes == {"step": 3}
     with pytest.raises(RuntimeError, match="stop"), lt.step():
         raise RuntimeError("stop")
-    assert recording.state.now.step is None
+    assert recorder.state.now.step is None
 
 
 def test_strict_modes():
@@ -226,7 +227,7 @@ def test_a_loop_with_cuts_keeps_nothing():
             gc.collect()
             sizes.append(len(gc.get_objects()))
     assert sizes[1] - sizes[0] < 300
-    assert len(recording.state.now.cons) == len(recording.state.now.live) == 0
+    assert len(recorder.state.now.cons) == len(recorder.state.now.live) == 0
 
 
 def test_many_threads_record_and_cut():

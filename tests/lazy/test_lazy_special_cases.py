@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import graphopt.lazy as lt
-from graphopt.lazy.elementwise_ops import _ROWS, OPS
-from graphopt.lazy.infer import KIND_SETS
+from graphopt.lazy.core.infer import KIND_SETS
 from graphopt.lazy.namespace.elementwise import _BINARY, _UNARY
+from graphopt.lazy.ops.elementwise import _ROWS, OPS
 
 ALLOWED = {row[0]: row[1] for row in _ROWS}
 KIND = {"b": "bool", "i": "signed", "u": "unsigned", "f": "float", "c": "complex"}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphopt.lazy as lt
-from graphopt.lazy import cut
+from graphopt.lazy.runtime import cut
 
 RNG = np.random.default_rng(0)
 

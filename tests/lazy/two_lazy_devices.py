@@ -11,7 +11,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 
 import graphopt.lazy as lt  # noqa: E402
 from graphopt.errors import ConfigError  # noqa: E402
-from graphopt.lazy import cut  # noqa: E402
+from graphopt.lazy.runtime import cut  # noqa: E402
 
 RNG = np.random.default_rng(0)
 FORCED = {"measure": False, "profile": False, "min_gain": 0.0}

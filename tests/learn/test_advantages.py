@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphopt.learn.advantages import BASELINES, advantages, rewards
 from graphopt.learn.config import PPOConfig
+from graphopt.learn.training.advantages import BASELINES, advantages, rewards
 
 REWARDS = st.lists(st.floats(-3, 3), min_size=2, max_size=20)
 

@@ -7,10 +7,10 @@ import pytest
 
 from graphopt.corpus.demo import DEMO
 from graphopt.errors import ConfigError
-from graphopt.learn.bench import Bench
-from graphopt.learn.fill import Filled, fill_problem
-from graphopt.learn.fill_command import FillPlan, Log
-from graphopt.learn.problems import from_programs
+from graphopt.learn.collecting.command import FillPlan, Log
+from graphopt.learn.collecting.fill import Filled, fill_problem
+from graphopt.learn.collecting.problems import from_programs
+from graphopt.learn.collecting.scorers import Bench
 from graphopt.store import Store
 from graphopt.store.kernels import all_kernels
 from graphopt.store.winners import outcomes, put_evaluation, put_quarantine

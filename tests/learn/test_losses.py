@@ -11,12 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphopt.learn.batch import imitation_weights, make_batch
 from graphopt.learn.config import StageConfig
-from graphopt.learn.elites import Elite, default_elite
-from graphopt.learn.losses import clipped_surrogate, divergence, pinball
-from graphopt.learn.rollout import collect
-from graphopt.learn.update import gradients_of, new_learner, objective_weights, update_epoch
+from graphopt.learn.training.batch import imitation_weights, make_batch
+from graphopt.learn.training.elites import Elite, default_elite
+from graphopt.learn.training.losses import clipped_surrogate, divergence, pinball
+from graphopt.learn.training.rollout import collect
+from graphopt.learn.training.update import (
+    gradients_of,
+    new_learner,
+    objective_weights,
+    update_epoch,
+)
 from graphopt.policy.network.numpy_network import NumpyPolicy
 from graphopt.policy.network.parameters import flatten
 from learn.toys import MODEL, config, flip_problem

@@ -8,10 +8,10 @@ from support import captured
 
 from graphopt.corpus.demo import DEMO
 from graphopt.errors import ConfigError
-from graphopt.learn import problems as module
-from graphopt.learn.bench import program_inputs
+from graphopt.learn.collecting import problems as module
+from graphopt.learn.collecting.problems import VALIDATION_FAMILIES, Problem, load_problems
+from graphopt.learn.collecting.scorers import program_inputs
 from graphopt.learn.config import TOY, CorpusConfig
-from graphopt.learn.problems import VALIDATION_FAMILIES, Problem, load_problems
 
 WORKLOADS = {
     f"program-{index}": lambda index=index: (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from support import captured
 
-from graphopt.learn.problems import Problem
-from graphopt.learn.replay import load_records, pooled
+from graphopt.learn.collecting.problems import Problem
+from graphopt.learn.training.replay import load_records, pooled
 from graphopt.policy.network.features import extract
 from graphopt.store import Store
 from graphopt.store.encoding import encode_decisions

@@ -12,8 +12,9 @@ from policy.networks import SMALL, random_policy
 from support import captured
 
 from graphopt.hlo import DecisionBatch
-from graphopt.learn.analytic import AnalyticScorer
-from graphopt.learn.elites import (
+from graphopt.learn.collecting.problems import Problem
+from graphopt.learn.collecting.roofline import AnalyticScorer
+from graphopt.learn.training.elites import (
     default_elite,
     from_arrays,
     improve,
@@ -21,9 +22,8 @@ from graphopt.learn.elites import (
     make_label,
     to_arrays,
 )
-from graphopt.learn.problems import Problem
-from graphopt.learn.rollout import collect, free_nodes, score_once
-from graphopt.learn.train import remember, rollout_metrics, worth_imitating
+from graphopt.learn.training.rollout import collect, free_nodes, score_once
+from graphopt.learn.training.train import remember, rollout_metrics, worth_imitating
 from graphopt.measure import Scores
 from learn.toys import GOOD, MODEL, FlipScorer, config, flip_problem
 

@@ -12,13 +12,13 @@ import pytest
 from support import captured
 
 from graphopt.errors import ConfigError
+from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.config import ImitationConfig, StageConfig
-from graphopt.learn.evaluation import Evaluation, choose_margin, evaluate
-from graphopt.learn.metrics import EVENTS, METRICS, Recorder, read_rows
-from graphopt.learn.plots import PANELS, plot
-from graphopt.learn.problems import Problem
-from graphopt.learn.state import fresh_state, load_state
-from graphopt.learn.train import (
+from graphopt.learn.training.evaluation import Evaluation, choose_margin, evaluate
+from graphopt.learn.training.metrics import EVENTS, METRICS, Recorder, read_rows
+from graphopt.learn.training.plots import PANELS, plot
+from graphopt.learn.training.state import fresh_state, load_state
+from graphopt.learn.training.train import (
     POLICY,
     Run,
     choose_problems,

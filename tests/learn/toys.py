@@ -8,6 +8,7 @@ import numpy as np
 from support import captured
 
 from graphopt.hlo import DecisionBatch, Graph
+from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.config import (
     ImitationConfig,
     PPOConfig,
@@ -15,7 +16,6 @@ from graphopt.learn.config import (
     StageConfig,
     TrainConfig,
 )
-from graphopt.learn.problems import Problem
 from graphopt.measure import Scores
 from graphopt.policy.network.config import ModelConfig
 from graphopt.policy.network.features import extract

@@ -8,9 +8,9 @@ from support import captured
 
 from graphopt.costs.model import CostModel
 from graphopt.errors import PolicyError
-from graphopt.evaluate.ship import ship
+from graphopt.evaluate.commands.ship import ship
 from graphopt.hlo import build_graph, rewrite
-from graphopt.learn.gate import CLOSED, Trial, choose_gate, gate_metrics
+from graphopt.learn.training.gate import CLOSED, Trial, choose_gate, gate_metrics
 from graphopt.machine import UnitKind, probe
 from graphopt.policy import registry
 from graphopt.policy.heuristic.native import native_code

@@ -9,13 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from graphopt.lazy import dtypes, interop, operands, recording, source
-from graphopt.lazy.array_ops import OPS
-from graphopt.lazy.dtypes import DType
+from graphopt.lazy.array import interop
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.dtypes import DType
+from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import ConversionError, LazyTypeError, LazyValueError
-from graphopt.lazy.node import Node
-from graphopt.lazy.recording import record
-from graphopt.lazy.tensor_base import TensorBase
+from graphopt.lazy.ops.arrays import OPS
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.recorder import record
+from graphopt.lazy.record.tensor_base import TensorBase
 
 __all__ = """arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones
     ones_like tril triu zeros zeros_like""".split()
@@ -36,32 +38,32 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
     if isinstance(obj, TensorBase):
         return _from_tensor(obj, wanted, device, copy)
     if isinstance(obj, jax.Array):
-        tensor = recording.new_tensor(operands.from_jax_array(obj))
+        tensor = recorder.new_tensor(operands.from_jax_array(obj))
         return _from_tensor(tensor, wanted, device, copy)
     if copy is False:
         if hasattr(obj, "__dlpack__"):
             return from_dlpack(obj, device=device, copy=False)
         raise LazyValueError(
             what=f"a tensor from {type(obj).__name__} without a copy",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Leave out copy=False.",
         )
     array = _numpy_of(obj, wanted)
-    return recording.new_tensor(operands.from_numpy(array, device, copy=False))
+    return recorder.new_tensor(operands.from_numpy(array, device, copy=False))
 
 
 def _from_tensor(x: Any, wanted: DType | None, device: Any, copy: bool | None) -> Any:
     if copy is False and wanted not in (None, x.dtype):
         raise LazyValueError(
             what=f"{x.dtype} as {wanted} without a copy",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Leave out copy=False.",
         )
     if device is not None:
         x = interop.to_device(x, device)
     if wanted is not None and wanted is not x.dtype:
-        return recording.new_tensor_like(operands.cast(x._node, wanted))
-    return recording._held(x._node) if copy else x
+        return recorder.new_tensor_like(operands.cast(x._node, wanted))
+    return recorder._held(x._node) if copy else x
 
 
 def _numpy_of(obj: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
@@ -78,20 +80,22 @@ def _numpy_of(obj: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
         if array.dtype == object:
             raise LazyTypeError(
                 what=f"a tensor from {type(obj).__name__}",
-                where=source.line_of(source.here()),
+                where=source_lines.line_of(source_lines.here()),
                 fix="Pass numbers, nested sequences of them, or an array.",
             )
         return array if wanted is None else array.astype(wanted.np)
     except OverflowError as error:
         raise ConversionError(
-            what=str(error), where=source.line_of(source.here()), fix="Use a wider dtype."
+            what=str(error),
+            where=source_lines.line_of(source_lines.here()),
+            fix="Use a wider dtype.",
         ) from error
     except ValueError as error:
         if isinstance(error, LazyValueError):
             raise
         raise LazyValueError(
             what=f"asarray: {error}",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Make all nested sequences equally long.",
         ) from error
 
@@ -115,7 +119,7 @@ def _from_nested(obj: Sequence[Any], wanted: DType | None) -> np.ndarray[Any, An
     if not order or numbers - {complex, float, int, bool}:
         raise LazyTypeError(
             what="asarray of something that is no number",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Pass numbers, nested sequences of them, or an array.",
         )
     if order[0] is int and array.dtype.kind in "fuO":  # beyond int64: NumPy would take a float
@@ -135,7 +139,7 @@ def _unwrapped(obj: Any, leaves: list[Any]) -> Any:
 
 def _filled(shape: Any, value: Any, dtype: DType, device: Any, name: str) -> Any:
     lengths = operands.shape_of(shape, name)
-    node = recording.scalar(value, dtype, operands.as_device(device))
+    node = recorder.scalar(value, dtype, operands.as_device(device))
     return record(OPS["full"], (node,), (lengths,))
 
 
@@ -199,7 +203,7 @@ def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: Any = No
 
 
 def _leaf(array: np.ndarray[Any, Any], device: Any) -> Any:
-    return recording.new_tensor(operands.from_numpy(array, device, copy=False))
+    return recorder.new_tensor(operands.from_numpy(array, device, copy=False))
 
 
 def arange(
@@ -215,7 +219,9 @@ def arange(
         start, stop = 0, start
     if step == 0:
         raise LazyValueError(
-            what="arange with step 0", where=source.line_of(source.here()), fix="Give another step."
+            what="arange with step 0",
+            where=source_lines.line_of(source_lines.here()),
+            fix="Give another step.",
         )
     integral = all(isinstance(v, int) for v in (start, stop, step))
     wanted = _dtype_or(dtype, dtypes.DEFAULT_INT if integral else dtypes.DEFAULT_FLOAT)
@@ -227,7 +233,7 @@ def arange(
             result = result * step
         if start != 0:
             result = result + start
-        return recording.new_tensor_like(operands.cast(result._node, wanted))
+        return recorder.new_tensor_like(operands.cast(result._node, wanted))
     values = start + np.arange(count, dtype=np.float64) * step
     return _leaf(values.astype(wanted.np), device)
 
@@ -249,7 +255,7 @@ def linspace(
     if num < 0:
         raise LazyValueError(
             what=f"linspace with num={num}",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Give zero or more.",
         )
     is_complex = isinstance(start, complex) or isinstance(stop, complex)
@@ -274,7 +280,7 @@ def _matrix(x: Any, name: str) -> Node:
     if len(node.aval.shape) < 2:
         raise LazyValueError(
             what=f"{name} of a tensor with {len(node.aval.shape)} axes",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Give it two axes or more.",
         )
     return node
@@ -300,7 +306,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
     if indexing not in ("xy", "ij") or any(len(n.aval.shape) > 1 for n in nodes):
         raise LazyValueError(
             what=f"meshgrid with indexing={indexing!r} of shapes {[n.aval.shape for n in nodes]}",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Use xy or ij, and vectors.",
         )
     order = list(range(len(nodes)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from graphopt.lazy import dtypes, operands
-from graphopt.lazy.elementwise_ops import OPS
-from graphopt.lazy.node import Op
-from graphopt.lazy.recording import record1, record2
+from graphopt.lazy.core import dtypes
+from graphopt.lazy.core.node import Op
+from graphopt.lazy.ops.elementwise import OPS
+from graphopt.lazy.record import operands
+from graphopt.lazy.record.recorder import record1, record2
 
 _UNARY: Final[dict[str, str]] = {
     "abs": "Absolute value; of complex numbers, the magnitude.",

@@ -7,20 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.lazy import cut, dtypes, operands, recording, source
-from graphopt.lazy.array_ops import OPS
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.infer import broadcast
+from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
-from graphopt.lazy.infer import broadcast
-from graphopt.lazy.node import Node
-from graphopt.lazy.recording import record
-from graphopt.lazy.tensor_base import TensorBase
+from graphopt.lazy.ops.arrays import OPS
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.recorder import record
+from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.runtime import cut
 
 __all__ = """broadcast_arrays broadcast_shapes broadcast_to concat expand_dims flip moveaxis
     permute_dims repeat reshape roll squeeze stack tile unstack""".split()
 
 
 def _fail(what: str, fix: str, kind: Any = LazyValueError) -> Exception:
-    return kind(what=what, where=source.line_of(source.here()), fix=fix)  # type: ignore[no-any-return]
+    return kind(what=what, where=source_lines.line_of(source_lines.here()), fix=fix)  # type: ignore[no-any-return]
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -213,8 +215,8 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     indices = np.repeat(np.arange(node.aval.shape[position]), counts)
     from graphopt.lazy.namespace.searching import take
 
-    chosen = recording.new_tensor(operands.from_numpy(indices, node.aval.device, copy=False))
-    return take(recording.new_tensor_like(node), chosen, axis=position)
+    chosen = recorder.new_tensor(operands.from_numpy(indices, node.aval.device, copy=False))
+    return take(recorder.new_tensor_like(node), chosen, axis=position)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:

@@ -6,20 +6,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt.lazy import cut, dtypes, indexing, operands, recording, source
-from graphopt.lazy.array_ops import OPS
+from graphopt.lazy.array import indexing
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
-from graphopt.lazy.index_ops import TAKE
-from graphopt.lazy.node import Node
-from graphopt.lazy.recording import record
-from graphopt.lazy.tensor_base import TensorBase
+from graphopt.lazy.ops.arrays import OPS
+from graphopt.lazy.ops.indexing import TAKE
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.recorder import record
+from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.runtime import cut
 
 __all__ = """argmax argmin argsort count_nonzero isin nonzero searchsorted sort take take_along_axis
     unique_all unique_counts unique_inverse unique_values where""".split()
 
 
 def _fail(what: str, fix: str, kind: Any = LazyValueError) -> Exception:
-    return kind(what=what, where=source.line_of(source.here()), fix=fix)  # type: ignore[no-any-return]
+    return kind(what=what, where=source_lines.line_of(source_lines.here()), fix=fix)  # type: ignore[no-any-return]
 
 
 def _arg(name: str, x: Any, axis: int | None, keepdims: bool) -> Any:
@@ -59,7 +62,7 @@ def nonzero(x: Any, /) -> tuple[Any, ...]:
 
 
 def _made(array: np.ndarray[Any, Any], like: Node) -> Any:
-    return recording.new_tensor(operands.from_numpy(array, like.aval.device))
+    return recorder.new_tensor(operands.from_numpy(array, like.aval.device))
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Any:
@@ -81,7 +84,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Any:
     if all(numbers):
         kind = type(x1 + x2) if not (isinstance(x1, bool) and isinstance(x2, bool)) else bool
         dtype = dtypes.as_dtype(kind)
-        pair = [recording.scalar(x, dtype, test.aval.device) for x in (x1, x2)]
+        pair = [recorder.scalar(x, dtype, test.aval.device) for x in (x1, x2)]
         return record(OPS["where"], (test, *pair))
     a, b = operands.pair("where", x1, x2)
     dtype = dtypes.PROMOTION[a.aval.dtype, b.aval.dtype]
@@ -203,7 +206,7 @@ def unique_values(x: Any, /) -> Any:
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
     """Whether each element of `x1` occurs in `x2`."""
     if isinstance(x1, operands.NUMBERS) and isinstance(x2, TensorBase):
-        x1 = recording.new_tensor(operands.from_numpy(np.asarray(x1, x2.dtype.np), x2.device))  # type: ignore[attr-defined]
+        x1 = recorder.new_tensor(operands.from_numpy(np.asarray(x1, x2.dtype.np), x2.device))  # type: ignore[attr-defined]
     a, b = operands.pair("isin", x1, x2)
     from graphopt.lazy.namespace.elementwise import FUNCTIONS
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from graphopt.lazy import dtypes, operands, source
-from graphopt.lazy.array_ops import OPS
-from graphopt.lazy.dtypes import DType
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.dtypes import DType
+from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
-from graphopt.lazy.node import Node
-from graphopt.lazy.recording import record, record_known
-from graphopt.lazy.tensor_base import TensorBase
+from graphopt.lazy.ops.arrays import OPS
+from graphopt.lazy.record import operands
+from graphopt.lazy.record.recorder import record, record_known
+from graphopt.lazy.record.tensor_base import TensorBase
 
 __all__ = """all any cumulative_prod cumulative_sum diff max mean min prod std sum var""".split()
 
@@ -91,14 +92,14 @@ def _extremum(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
     if node.aval.dtype.kind == "complex":
         raise LazyTypeError(
             what=f"{name} of complex numbers",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Take lt.abs or lt.real first.",
         )
     axes = operands.axes_of(axis, len(node.aval.shape), name)
     if 0 in [node.aval.shape[a] for a in axes]:
         raise LazyValueError(
             what=f"{name} of no elements, of {node.aval!r} along {axes}",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Reduce axes of length one or more.",
         )
     return _reduce(name, x, axis, keepdims, node=node)
@@ -158,7 +159,7 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
     if axis is None and ndim != 1:
         raise LazyValueError(
             what=f"{name} of {ndim} axes without axis",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Name an axis.",
         )
     position = operands.axis_of(0 if axis is None else axis, ndim, name)
@@ -192,7 +193,9 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     position = operands.axis_of(axis, x.ndim, "diff")
     if n < 0:
         raise LazyValueError(
-            what=f"diff with n={n}", where=source.line_of(source.here()), fix="Give zero or more."
+            what=f"diff with n={n}",
+            where=source_lines.line_of(source_lines.here()),
+            fix="Give zero or more.",
         )
     parts = [part for part in (prepend, x, append) if part is not None]
     if n > 0 and len(parts) > 1:

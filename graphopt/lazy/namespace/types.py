@@ -8,10 +8,12 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-from graphopt.lazy import dtypes, interop, operands, recording, source
-from graphopt.lazy.dtypes import DType, FInfo, IInfo
+from graphopt.lazy.array import interop
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.dtypes import DType, FInfo, IInfo
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
-from graphopt.lazy.tensor_base import TensorBase
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.tensor_base import TensorBase
 
 __all__ = "__array_namespace_info__ astype can_cast finfo iinfo isdtype result_type".split()
 
@@ -35,13 +37,13 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
     if node.aval.dtype.kind == "complex" and wanted.kind not in ("complex", "bool"):
         raise LazyTypeError(
             what=f"astype from {node.aval.dtype} to {wanted}",
-            where=source.line_of(source.here()),
+            where=source_lines.line_of(source_lines.here()),
             fix="Take lt.real first.",
         )
     if wanted is not node.aval.dtype:
-        x = recording.new_tensor_like(operands.cast(node, wanted))
+        x = recorder.new_tensor_like(operands.cast(node, wanted))
     elif copy or not isinstance(x, TensorBase):
-        x = recording.new_tensor_like(node)
+        x = recorder.new_tensor_like(node)
     return x if device is None else interop.to_device(x, device)
 
 
@@ -81,7 +83,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
         if kind not in dtypes.KINDS:
             raise LazyTypeError(
                 what=f"there is no dtype kind {kind!r}",
-                where=source.line_of(source.here()),
+                where=source_lines.line_of(source_lines.here()),
                 fix=f"Use one of {', '.join(dtypes.KINDS)}.",
             )
         return found.kind in dtypes.KINDS[kind]
@@ -139,7 +141,7 @@ class _Info:
         if any(k is not None and k not in dtypes.KINDS for k in kinds):
             raise LazyValueError(
                 what=f"there is no dtype kind {kind!r}",
-                where=source.line_of(source.here()),
+                where=source_lines.line_of(source_lines.here()),
                 fix=f"Use one of {', '.join(dtypes.KINDS)}.",
             )
         return {

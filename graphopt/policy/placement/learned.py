@@ -101,4 +101,4 @@ def load_policy(path: Path | None = None) -> PlacementPolicy:
 
 
 def _unusable(where: str, what: str) -> PolicyError:
-    return PolicyError(what=what, where=where, fix="Train one with graphopt.learn.placement.")
+    return PolicyError(what=what, where=where, fix="Train one with graphopt.learn.placement.train.")

@@ -1,0 +1,1 @@
+"""Programs of science, simulation, images and discrete mathematics."""

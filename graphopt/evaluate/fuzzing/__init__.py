@@ -1,0 +1,1 @@
+"""``graphopt fuzz`` and ``graphopt corpus verify``: are results equal under any legal decisions?"""

@@ -1,0 +1,1 @@
+"""`Tensor`, and how it is indexed and exchanged with other libraries."""

@@ -1,0 +1,413 @@
+"""`Tensor`: an array whose operations are recorded and run when a value is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from graphopt.lazy.array import indexing
+from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.core.dtypes import DType
+from graphopt.lazy.core.node import Op
+from graphopt.lazy.errors import LazyBufferError, LazyTypeError, LazyValueError
+from graphopt.lazy.ops.arrays import OPS as ARRAY
+from graphopt.lazy.ops.elementwise import OPS
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.recorder import record, record1, record2, scalar, scalar_beside
+from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.runtime import cut
+
+_PLAIN = {bool: True, int: True, float: True, complex: True}
+
+
+def _other(x: Any, beside: Any) -> Any:
+    """The node of a binary operator's other operand, or None if it is nothing we know."""
+    if isinstance(x, TensorBase):
+        return x._node
+    node = beside._node
+    if type(x) in _PLAIN:
+        return scalar_beside(x, node.aval)
+    if isinstance(x, (np.ndarray, np.generic, jax.Array)):
+        return operands.operand(x, node, "operator")
+    return None
+
+
+def _operator(op: Op) -> Any:
+    def forward(self: Any, other: Any) -> Any:
+        if type(other) is Tensor:
+            return record2(op, self._node, other._node)
+        if type(other) in _PLAIN:
+            node = self._node
+            return record2(op, node, scalar_beside(other, node.aval))
+        node = _other(other, self)
+        return NotImplemented if node is None else record2(op, self._node, node)
+
+    def reflected(self: Any, other: Any) -> Any:
+        if type(other) in _PLAIN:
+            node = self._node
+            return record2(op, scalar_beside(other, node.aval), node)
+        node = _other(other, self)
+        return NotImplemented if node is None else record2(op, node, self._node)
+
+    def in_place(self: Any, other: Any) -> Any:
+        """The operation's result under the tensor's own name; its shape and dtype must stay.
+
+        Raises:
+            LazyTypeError: the result has another dtype.
+            LazyValueError: it has another shape, or is on another device.
+        """
+        result = forward(self, other)
+        if result is NotImplemented:
+            return result
+        before, after = self._node.aval, result._node.aval
+        if before is not after:
+            kind = LazyTypeError if before.dtype is not after.dtype else LazyValueError
+            raise kind(
+                what=f"in-place {op.name}: {before!r} would become {after!r}",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Write x = x + y where the shape or dtype is to change.",
+            )
+        return result
+
+    return forward, reflected, in_place
+
+
+def _power(self: Any, other: Any) -> Any:
+    # A small exponent is structure: x ** 2 is a product, not a call of a power function.
+    if type(other) in (int, float) and other in _CONSTANT_EXPONENTS:
+        node = self._node
+        dtype = dtypes.scalar_dtype(other, node.aval.dtype)
+        if other == 2 and (dtype is node.aval.dtype):
+            return record1(OPS["square"], node)
+        if dtype.kind != "unsigned" or other >= 0:
+            return record2(OPS["pow"], node, scalar(other, dtype, node.aval.device, True))
+    return _POW[0](self, other)
+
+
+_CONSTANT_EXPONENTS = frozenset((-2, -1, -0.5, 0.5, 2, 3, 4, 1.5))
+
+
+class Tensor(TensorBase):
+    """An n-dimensional array of the array API standard with value semantics.
+
+    Operations on tensors return at once; they run when a value is observed (``print``, ``float``,
+    ``bool``, ``numpy`` ...) or at `lt.sync` and `lt.eval`. Two tensors never share memory that a write
+    could show: ``x[i] = v`` gives this tensor object a new value, and in-place operators bind the
+    name to a new tensor.
+
+    Raises:
+        LazyTypeError: the class is called; tensors are made with `lt.asarray` and its like.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000  # makes numpy_array + tensor call __radd__
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise LazyTypeError(
+            what="Tensor is not made by calling it", where="Tensor", fix="Use lt.asarray."
+        )
+
+    # Attributes: none of them runs anything.
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Axis lengths."""
+        return self._node.aval.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._node.aval.dtype
+
+    @property
+    def device(self) -> Any:
+        """The jax device that holds the value."""
+        return self._node.aval.device
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._node.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._node.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the value in bytes."""
+        return self._node.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Size of an element in bytes."""
+        return self.dtype.itemsize
+
+    @property
+    def T(self) -> Tensor:
+        """The transpose of a matrix.
+
+        Raises:
+            LazyValueError: not two axes.
+        """
+        if self.ndim != 2:
+            raise LazyValueError(
+                what=f".T of a tensor with {self.ndim} axes",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Use .mT or lt.permute_dims.",
+            )
+        return self.mT
+
+    @property
+    def mT(self) -> Tensor:
+        """The transpose of the last two axes.
+
+        Raises:
+            LazyValueError: fewer than two axes.
+        """
+        ndim = self.ndim
+        if ndim < 2:
+            raise LazyValueError(
+                what=f".mT of a tensor with {ndim} axes",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Give it two axes or more.",
+            )
+        axes = (*range(ndim - 2), ndim - 1, ndim - 2)
+        result: Tensor = record(ARRAY["permute_dims"], (self._node,), (axes,))
+        return result
+
+    @property
+    def pending(self) -> bool:
+        """Whether the value is still to be computed."""
+        return self._node.data is None
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import graphopt.lazy
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+            raise LazyValueError(
+                what=f"array API version {api_version!r}",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Ask for 2025.12 or earlier.",
+            )
+        return graphopt.lazy
+
+    # Observations.
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The value as a NumPy array; read-only, because it may share the tensor's memory."""
+        return cut.host(self._node, "numpy")
+
+    def item(self) -> Any:
+        """The only element as a Python number.
+
+        Raises:
+            LazyValueError: not exactly one element.
+        """
+        return self._single("item").item()
+
+    def tolist(self) -> Any:
+        """The value as nested lists of Python numbers."""
+        return cut.host(self._node, "tolist").tolist()
+
+    def block_until_ready(self) -> Tensor:
+        """Computes the value and waits for it; returns the tensor."""
+        cut.eval_nodes([self._node], wait=True)
+        return self
+
+    def _single(self, cause: str) -> np.ndarray[Any, Any]:
+        if self._node.aval.size != 1:
+            raise LazyValueError(
+                what=f"{cause} of a tensor with {self.size} elements",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Reduce it to one element first, with lt.any, lt.all or lt.sum.",
+            )
+        return cut.host(self._node, cause).reshape(())
+
+    def _number(self, cause: str) -> np.ndarray[Any, Any]:
+        if cause != "complex" and self._node.aval.dtype.kind == "complex":
+            raise LazyTypeError(
+                what=f"{cause} of a complex tensor",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Take lt.real or lt.abs first.",
+            )
+        return self._single(cause)
+
+    def __bool__(self) -> bool:
+        return bool(self._single("bool"))
+
+    def __float__(self) -> float:
+        return float(self._number("float"))
+
+    def __int__(self) -> int:
+        return int(self._number("int"))
+
+    def __complex__(self) -> complex:
+        return complex(self._single("complex"))
+
+    def __index__(self) -> int:
+        if self._node.aval.dtype.kind not in ("signed", "unsigned") or self.ndim != 0:
+            raise LazyTypeError(
+                what=f"a tensor {self._node.aval!r} as an index",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Use an integer tensor without axes.",
+            )
+        return int(cut.host(self._node, "index"))
+
+    def __len__(self) -> int:
+        shape = self._node.aval.shape
+        if not shape:
+            raise LazyTypeError(
+                what="len() of a tensor without axes",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Use x.size.",
+            )
+        return shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
+
+    def __contains__(self, value: object) -> bool:
+        return bool(
+            record(ARRAY["any"], ((self == value)._node,), (tuple(range(self.ndim)), False))
+        )
+
+    def __repr__(self) -> str:
+        if isinstance(self._node.data, jax.core.Tracer):
+            return f"Tensor({self._node.aval!r}, traced)"
+        try:
+            text = np.array2string(cut.host(self._node, "print"), separator=", ", prefix="Tensor(")
+        except Exception as error:  # a display must never raise
+            return f"Tensor({self._node.aval!r}, {type(error).__name__}: {error})"
+        return f"Tensor({text}, dtype={self.dtype.name})"
+
+    def __str__(self) -> str:
+        if isinstance(self._node.data, jax.core.Tracer):
+            return repr(self)
+        return str(cut.host(self._node, "print"))
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        return format(self._single("format").item(), spec)
+
+    # Exchange with others.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = cut.host(self._node, "numpy")
+        wanted = array.dtype if dtype is None else np.dtype(dtype)
+        if copy is False and wanted != array.dtype:
+            raise LazyValueError(
+                what=f"{array.dtype} as {wanted} without a copy",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Leave out copy=False.",
+            )
+        return array.astype(wanted) if copy or wanted != array.dtype else array
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        from graphopt.lazy.array.interop import to_dlpack
+
+        return to_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        from graphopt.lazy.array.interop import dlpack_device
+
+        return dlpack_device(self)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Tensor:
+        """A copy on another device, or the tensor itself if it is there already.
+
+        Raises:
+            LazyValueError: no such device.
+        """
+        from graphopt.lazy.array.interop import to_device
+
+        if stream is not None:
+            raise LazyBufferError(
+                what="streams are not supported",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Leave out stream.",
+            )
+        moved: Tensor = to_device(self, device)
+        return moved
+
+    def __reduce__(self) -> Any:
+        from graphopt.lazy.array.interop import restore
+
+        return restore, (np.array(cut.host(self._node, "pickle")),)
+
+    def __copy__(self) -> Tensor:
+        found: Tensor = recorder._held(self._node)
+        return found
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self.__copy__()  # the value is immutable
+
+    # Indexing.
+
+    def __getitem__(self, key: Any, /) -> Tensor:
+        found: Tensor = indexing.getitem(self, key)
+        return found
+
+    def __setitem__(self, key: Any, value: Any, /) -> None:
+        self._node = indexing.setitem(self, key, value)._node
+        if self._node.data is None:
+            recorder.state.now.live.append(recorder._ref(self))
+
+    @property
+    def at(self) -> Any:
+        """``x.at[i].set(v)`` and ``x.at[i].add(v)``: like assignment, as a new tensor."""
+        return indexing.At(self)
+
+    # Operators.
+
+    def __abs__(self) -> Tensor:
+        return record1(OPS["abs"], self._node)  # type: ignore[no-any-return]
+
+    def __neg__(self) -> Tensor:
+        return record1(OPS["negative"], self._node)  # type: ignore[no-any-return]
+
+    def __pos__(self) -> Tensor:
+        return record1(OPS["positive"], self._node)  # type: ignore[no-any-return]
+
+    def __invert__(self) -> Tensor:
+        return record1(OPS["bitwise_invert"], self._node)  # type: ignore[no-any-return]
+
+    def __pow__(self, other: Any) -> Tensor:
+        return _power(self, other)  # type: ignore[no-any-return]
+
+    __add__, __radd__, __iadd__ = _operator(OPS["add"])
+    __sub__, __rsub__, __isub__ = _operator(OPS["subtract"])
+    __mul__, __rmul__, __imul__ = _operator(OPS["multiply"])
+    __truediv__, __rtruediv__, __itruediv__ = _operator(OPS["divide"])
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operator(OPS["floor_divide"])
+    __mod__, __rmod__, __imod__ = _operator(OPS["remainder"])
+    _, __rpow__, __ipow__ = _operator(OPS["pow"])
+    __matmul__, __rmatmul__, __imatmul__ = _operator(ARRAY["matmul"])
+    __and__, __rand__, __iand__ = _operator(OPS["bitwise_and"])
+    __or__, __ror__, __ior__ = _operator(OPS["bitwise_or"])
+    __xor__, __rxor__, __ixor__ = _operator(OPS["bitwise_xor"])
+    __lshift__, __rlshift__, __ilshift__ = _operator(OPS["bitwise_left_shift"])
+    __rshift__, __rrshift__, __irshift__ = _operator(OPS["bitwise_right_shift"])
+    __lt__ = _operator(OPS["less"])[0]
+    __le__ = _operator(OPS["less_equal"])[0]
+    __gt__ = _operator(OPS["greater"])[0]
+    __ge__ = _operator(OPS["greater_equal"])[0]
+    __eq__ = _operator(OPS["equal"])[0]
+    __ne__ = _operator(OPS["not_equal"])[0]
+    __hash__ = object.__hash__
+
+
+_POW = _operator(OPS["pow"])
+recorder.tensor_class = Tensor

@@ -1,0 +1,1 @@
+"""What everything in the lazy runtime rests on: nodes, dtypes, shapes, source lines, counters."""

@@ -1,0 +1,232 @@
+"""The recorded graph: abstract values, operations, instructions and nodes.
+
+Everything that describes (avals, instructions) is interned and carries a small integer, so that a
+graph's structure is a tuple of integers and equal structures are found by one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, Final
+
+from graphopt.lazy.core import dtypes
+from graphopt.lazy.core.dtypes import DType
+
+_next_id: Final = itertools.count(1).__next__
+next_uid: Final = itertools.count(1).__next__
+"""Numbers nodes in the order of their recording: an order in which inputs come first."""
+
+
+class Aval:
+    """An abstract value: shape, dtype and device; interned, so identity is equality.
+
+    Attributes:
+        id: its number in structural keys (shared with instructions, positive).
+        shape: axis lengths.
+        dtype: element type.
+        device: the jax device that holds such values.
+        size: number of elements.
+        parts: for the value of an operation with several outputs, their avals; else None.
+    """
+
+    __slots__ = ("device", "dtype", "id", "parts", "shape", "size")
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        device: Any,
+        parts: tuple[Aval, ...] | None = None,
+    ) -> None:
+        self.id = _next_id()
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.size = math.prod(shape)
+        self.parts = parts
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        if self.parts is not None:
+            return "(" + ", ".join(map(repr, self.parts)) + ")"
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+_avals: dict[Any, Aval] = {}
+
+
+def aval_of(shape: tuple[int, ...], dtype: DType, device: Any) -> Aval:
+    """The one aval of this shape, dtype and device."""
+    key = (shape, dtype.name, device)
+    found = _avals.get(key)
+    if found is None:
+        found = _avals.setdefault(key, Aval(shape, dtype, device))
+    return found
+
+
+def tuple_aval(parts: tuple[Aval, ...], device: Any) -> Aval:
+    """The one aval of a tuple of these values."""
+    key = tuple(part.id for part in parts)
+    found = _avals.get(key)
+    if found is None:
+        found = _avals.setdefault(key, Aval((), dtypes.bool_, device, parts))
+    return found
+
+
+Rule = Callable[[tuple[Aval, ...], tuple[Any, ...]], tuple[Any, Aval]]
+"""(input avals, parameters) -> (dtype that inputs are cast to or None, output aval)."""
+
+
+class Op:
+    """An operation: how it computes, on jax values and on NumPy arrays.
+
+    Attributes:
+        name: for messages, keys and displays.
+        jax: ``(*arrays, *params)`` -> array or tuple of arrays; traceable by jax.
+        np: the same on NumPy arrays; None if only jax can.
+        rule: output shape and dtype; None lets jax infer them.
+        table: (params, input avals ...) -> Instr; what was inferred once is looked up.
+        has_index: it may meet an index out of range, which is checked at run time.
+    """
+
+    __slots__ = ("has_index", "jax", "name", "np", "rule", "table")
+
+    def __init__(
+        self,
+        name: str,
+        jax: Callable[..., Any],
+        np: Callable[..., Any] | None = None,
+        rule: Rule | None = None,
+        has_index: bool = False,
+    ) -> None:
+        self.name = name
+        self.jax = jax
+        self.np = np
+        self.rule = rule
+        self.table: dict[Any, Instr] = {}
+        self.has_index = has_index
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+class Instr:
+    """An operation applied to inputs of certain avals: all but the values.
+
+    Attributes:
+        id: its number in structural keys.
+        op: the operation.
+        params: hashable parameters.
+        in_avals: avals of the inputs.
+        aval: aval of the result.
+        cast: NumPy dtype that inputs are cast to before; None for no cast.
+        casts: whether any input needs that cast.
+        jitted: the operation alone, compiled for these avals; None until it was needed.
+    """
+
+    __slots__ = ("aval", "cast", "casts", "id", "in_avals", "jitted", "op", "params")
+
+    def __init__(
+        self,
+        op: Op,
+        params: tuple[Any, ...],
+        in_avals: tuple[Aval, ...],
+        aval: Aval,
+        cast: DType | None,
+    ) -> None:
+        self.id = _next_id()
+        self.op = op
+        self.params = params
+        self.in_avals = in_avals
+        self.aval = aval
+        self.cast = None if cast is None else cast.np
+        self.casts = cast is not None and any(a.dtype is not cast for a in in_avals)
+        self.jitted: Any = None
+
+    def run_jax(self, *arrays: Any) -> Any:
+        """Computes on jax values (arrays or tracers)."""
+        if self.casts:
+            arrays = tuple(a.astype(self.cast) for a in arrays)
+        return self.op.jax(*arrays, *self.params)
+
+    def run_numpy(self, *arrays: Any) -> Any:
+        """Computes on NumPy arrays; only for operations that have a NumPy form."""
+        if self.casts:
+            arrays = tuple(a.astype(self.cast) for a in arrays)
+        return self.op.np(*arrays, *self.params)  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        inner = ", ".join(map(repr, self.in_avals))
+        params = f" {self.params}" if self.params else ""
+        return f"{self.op.name}({inner}){params} -> {self.aval!r}"
+
+
+class Node:
+    """One recorded value.
+
+    A node is *pending* (`data` is None and `instr` says how it is computed), a *leaf* (`data` holds a
+    buffer and `instr` is None), a *scalar parameter* or a *constant* (`instr.op` is `SCALAR` or `CONST`
+    and `data` is a Python number). A pending node turns into a leaf when it is computed; it never
+    changes otherwise.
+
+    Attributes:
+        uid: recording number; inputs have smaller ones.
+        instr: how it is computed.
+        inputs: nodes it is computed from; empty for leaves.
+        aval: shape, dtype, device.
+        data: jax array, NumPy array, Python number, or None.
+        src: (code object, instruction offset) of the user's line that recorded it, or None.
+        check: outcome of the index checks that a leaf depends on; None if there are none.
+    """
+
+    __slots__ = ("__weakref__", "aval", "check", "data", "inputs", "instr", "src", "uid")
+
+    uid: int
+    instr: Instr | None
+    inputs: tuple[Node, ...]
+    aval: Aval
+    data: Any
+    src: tuple[CodeType, int] | None
+    check: Any
+
+    @property
+    def pending(self) -> bool:
+        """Not computed yet."""
+        return self.data is None
+
+
+def leaf(data: Any, aval: Aval) -> Node:
+    """A node that holds a buffer."""
+    node = Node()
+    node.uid = next_uid()
+    node.instr = None
+    node.inputs = ()
+    node.aval = aval
+    node.data = data
+    node.src = None
+    node.check = None
+    return node
+
+
+SCALAR: Final = Op("scalar", lambda: None)
+CONST: Final = Op("const", lambda: None)
+
+
+def scalar_instr(aval: Aval) -> Instr:
+    """The instruction of a scalar parameter."""
+    found = SCALAR.table.get(aval)
+    if found is None:
+        found = SCALAR.table.setdefault(aval, Instr(SCALAR, (), (), aval, None))
+    return found

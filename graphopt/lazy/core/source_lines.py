@@ -1,0 +1,49 @@
+"""The user's source line behind each recorded operation and each cut."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType
+from typing import Final
+
+Source = tuple[CodeType, int]
+"""A code object and the offset of an instruction in it; its line is worked out when asked for."""
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
+_internal: dict[str, bool] = {}
+_get_frame: Final = sys._getframe
+
+
+def is_internal(filename: str) -> bool:
+    """Whether a file belongs to this package; answers are remembered in `_internal`."""
+    known = _internal.get(filename)
+    if known is None:
+        known = _internal[filename] = filename.startswith(_PACKAGE)
+    return known
+
+
+def here(depth: int = 1) -> Source | None:
+    """Where the user's code stands: the innermost frame outside this package."""
+    frame = _get_frame(depth)
+    while frame is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else (frame.f_code, frame.f_lasti)
+
+
+def line_of(source: Source | None) -> str:
+    """``file.py:12`` of a source, or ``unknown line``."""
+    if source is None:
+        return "unknown line"
+    code, offset = source
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= offset < end and number is not None:
+            line = number
+            break
+    return f"{code.co_filename}:{line}"
+
+
+def short_line_of(source: Source | None) -> str:
+    """Like `line_of`, with the file's name alone."""
+    return line_of(source).rpartition("/")[2]

@@ -1,0 +1,1 @@
+"""Operations as rows: how each is computed by jax and by NumPy."""

@@ -1,0 +1,1 @@
+"""Recording: operands become nodes, nodes become tensors."""

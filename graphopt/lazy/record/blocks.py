@@ -1,0 +1,183 @@
+"""Blocks: recorded operations that are known as a whole and stand in a graph as one node.
+
+A backward pass follows from the structure of what it differentiates. The first one of a structure is
+recorded operation by operation and becomes a block; later ones record the block. Plans contain the
+operations of a block one by one, so executors, checks and displays never meet one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
+
+from graphopt.lazy.core.infer import infer
+from graphopt.lazy.core.node import CONST, SCALAR, Instr, Node, Op, tuple_aval
+from graphopt.lazy.core.source_lines import Source
+from graphopt.lazy.record import recorder
+
+BLOCK: Final = Op("block", lambda *_: None)
+"""Several operations; its only parameter is the `Block`. Plans never contain it."""
+
+_by_uid: Final = attrgetter("uid")
+
+
+@dataclass(frozen=True)
+class BlockStep:
+    """One operation of a block.
+
+    Attributes:
+        instr: what is computed.
+        inputs: numbers of its operands: inputs of the block first, then constants, then steps.
+        src: the user's line that recorded it the first time.
+    """
+
+    instr: Instr
+    inputs: tuple[int, ...]
+    src: Source | None
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Operations from some input values to some results; equal only to itself.
+
+    Attributes:
+        chosen: which of the given values are its inputs, in order.
+        consts: constants and numbers that the operations use.
+        steps: operations, inputs first.
+        outputs: numbers of the results, as in `BlockStep.inputs`.
+        results: per value asked for: position among `outputs`, or minus one minus the position
+            among the given values if it is one of them, or a constant node.
+        instr: the instruction that records the block.
+        parts: the instructions that take its outputs.
+    """
+
+    chosen: tuple[int, ...]
+    consts: tuple[Node, ...]
+    steps: tuple[BlockStep, ...]
+    outputs: tuple[int, ...]
+    results: tuple[int | Node, ...]
+    instr: Instr | None = field(init=False, default=None)
+    parts: tuple[Instr, ...] = field(init=False, default=())
+
+
+def make_block(given: Sequence[Node], asked: Sequence[Node]) -> Block | None:
+    """The pending operations between some values and others.
+
+    Args:
+        given: where the block begins; pending or not.
+        asked: values to compute.
+
+    Returns:
+        The block; None if `asked` depend on buffers that are not among `given`.
+    """
+    position = {node: k for k, node in enumerate(given)}
+    used: dict[Node, None] = {}
+    consts: dict[Node, None] = {}
+    inner: dict[Node, None] = {}
+    todo = list(asked)
+    while todo:
+        node = todo.pop()
+        if node in position:
+            used[node] = None
+        elif node.data is None:
+            if node not in inner:
+                inner[node] = None
+                todo.extend(node.inputs)
+        elif node.instr is not None:
+            consts[node] = None
+        else:
+            return None
+    order = sorted(inner, key=_by_uid)
+    numbers = {node: k for k, node in enumerate((*used, *consts, *order))}
+    steps = tuple(
+        BlockStep(node.instr, tuple(numbers[x] for x in node.inputs), node.src)
+        for node in order
+        if node.instr is not None
+    )
+    if any(step.instr.op is BLOCK for step in steps):
+        return None
+    outputs = list(dict.fromkeys(node for node in asked if node in inner))
+    results: list[int | Node] = []
+    for node in asked:
+        if node in position:
+            results.append(-1 - position[node])
+        else:
+            results.append(outputs.index(node) if node in inner else node)
+    chosen = tuple(position[node] for node in used)
+    block = Block(chosen, tuple(consts), steps, tuple(numbers[n] for n in outputs), tuple(results))
+    if outputs:
+        device = outputs[0].aval.device
+        aval = tuple_aval(tuple(node.aval for node in outputs), device)
+        instr = Instr(BLOCK, (block,), tuple(node.aval for node in used), aval, None)
+        parts = tuple(
+            recorder.PART.table.get(((k,), (aval,)))
+            or infer(recorder.PART, (k,), (aval,), ((k,), (aval,)), device)
+            for k in range(len(outputs))
+        )
+        object.__setattr__(block, "instr", instr)
+        object.__setattr__(block, "parts", parts)
+    return block
+
+
+def record_block(block: Block, given: Sequence[Node]) -> list[Any]:
+    """Records a block on new values of the same structure; one tensor per value asked for."""
+    outputs: list[Any] = []
+    if block.instr is not None:
+        node = recorder.record_known(block.instr, tuple([given[k] for k in block.chosen]))._node
+        outputs = [recorder.record_known(part, (node,)) for part in block.parts]
+        recorder.weigh(len(block.steps))
+    found = []
+    for result in block.results:
+        if isinstance(result, Node):
+            found.append(recorder.new_tensor_like(result))
+        elif result < 0:
+            found.append(recorder.new_tensor_like(given[-1 - result]))
+        else:
+            found.append(outputs[result])
+    return found
+
+
+def structure(
+    tape: Sequence[tuple[Node, Instr, tuple[Node, ...]]], ends: Sequence[Sequence[Node]]
+) -> tuple[tuple[int, ...], list[Node]]:
+    """What the operations of a tape compute from what, as integers; and all values they touch.
+
+    Two tapes with equal integers hold the same operations on the same pattern of values; the values
+    are listed in the same order then. Constants count with their value, numbers with their type.
+
+    Args:
+        tape: (value, instruction, operands), in the order of recording.
+        ends: further values that belong to the structure, in groups.
+    """
+    positions: dict[Node, int] = {}
+    known = positions.get
+    code = [len(tape)]
+    append = code.append
+    for node, instr, operands in tape:
+        append(instr.id)
+        for x in operands:
+            k = known(x)
+            if k is None:
+                positions[x] = len(positions)
+                k = _kind(x)
+            append(k)
+        positions[node] = len(positions)
+    for group in ends:
+        append(len(group))
+        for x in group:
+            k = known(x)
+            if k is None:
+                positions[x] = len(positions)
+                k = _kind(x)
+            append(k)
+    return tuple(code), list(positions)
+
+
+def _kind(node: Node) -> int:
+    """Minus the number of a value's type, or of itself for a constant."""
+    instr = node.instr
+    if instr is not None and (instr.op is CONST or instr.op is SCALAR):
+        return -instr.id
+    return -node.aval.id

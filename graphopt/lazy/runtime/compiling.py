@@ -1,0 +1,149 @@
+"""Compiles cached graphs with XLA, at once or in the background."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import zlib
+from time import perf_counter
+from typing import Any, Final
+
+import jax
+
+from graphopt import jax_private, xla_hook
+from graphopt.errors import UnsupportedJaxError
+from graphopt.lazy.core import metrics
+from graphopt.lazy.errors import ExecutionError
+from graphopt.lazy.runtime import executors, optimizer
+from graphopt.lazy.runtime.cache import Entry
+
+MAX_EXIT_WAIT_S: Final = 60.0
+"""Longest wait at exit for a background compile: a thread inside XLA at exit aborts the process."""
+
+_compile_lock: Final = threading.Lock()
+
+
+def compile_entry(entry: Entry, policy: Any, check: bool = False) -> None:
+    """Compiles a graph; afterwards its state is ``ready`` or ``failed``. Never raises."""
+    start = perf_counter()
+    try:
+        with _compile_lock:
+            executable = _compile(entry, policy)
+            if check and entry.outcome.startswith("rewritten"):
+                entry.default = _compile(entry, None)
+        entry.executable = executable
+        entry.state = "ready"
+        metrics.count("compiles")
+    except Exception as error:
+        entry.error = error
+        entry.state = "failed"
+        metrics.fallback(f"compile failed: {type(error).__name__}")
+    finally:
+        metrics.spent("compile", perf_counter() - start)
+        entry.done.set()
+
+
+def flat_function(entry: Entry) -> Any:
+    """The graph as a function of its leaves and scalar vectors, in one argument list."""
+    leaves = len(entry.plan.leaf_avals)
+    run = executors.as_function(entry.plan, entry.packing)
+
+    def flat(*arguments: Any) -> Any:
+        return run(arguments[:leaves], arguments[leaves:])
+
+    flat.__name__ = flat.__qualname__ = entry.name
+    return flat
+
+
+def _compile(entry: Entry, policy: Any) -> Any:
+    def handler(data: bytes) -> bytes | None:
+        if entry.module is None:
+            entry.module = zlib.compress(data, 1)
+        if policy is None:
+            return None
+        answer, entry.outcome = optimizer.optimize(data, policy, entry.name)
+        return answer
+
+    leaves, packs = executors.abstract_arguments(entry.plan, entry.packing)
+    with jax.enable_x64(True), jax.default_device(entry.plan.device):
+        jitted = jax.jit(flat_function(entry))
+        lowered = jitted.lower(*leaves, *packs)
+        try:
+            subscription = xla_hook.subscribe(handler, module_name=f"jit_{entry.name}")
+        except UnsupportedJaxError as error:
+            metrics.fallback(error.what)
+            return lowered.compile()
+        try:
+            with jax_private.private_cache_entries(optimizer.cache_text(policy)):
+                return lowered.compile()
+        finally:
+            subscription.close()
+
+
+def module_of(entry: Entry) -> bytes:
+    """The module that XLA receives for a graph, as the transformation hook sees it.
+
+    Raises:
+        ExecutionError: the graph cannot be compiled.
+    """
+    if entry.module is None:
+        try:
+            with _compile_lock:
+                _compile(entry, None)
+        except Exception as error:
+            raise ExecutionError(
+                what=f"{entry.name} cannot be compiled: {error}",
+                where=entry.name,
+                fix="Run it op by op; its results do not depend on the compile.",
+            ) from error
+    if entry.module is None:  # no hook in this jax, or not on this platform
+        return b""
+    return zlib.decompress(entry.module)
+
+
+class _Background:
+    """One thread that compiles, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._busy = threading.Lock()
+        self._ending = False
+
+    def submit(self, entry: Entry, policy: Any, check: bool) -> None:
+        """Compiles an entry some time soon."""
+        entry.state = "compiling"
+        entry.done.clear()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="graphopt-lazy", daemon=True)
+            self._thread.start()
+            atexit.register(self._end)
+        self._jobs.put((entry, policy, check))
+
+    def drain(self) -> None:
+        """Waits until all that was submitted so far is compiled."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            done = threading.Event()
+            self._jobs.put(done)
+            while not done.wait(0.1) and not self._ending:
+                pass  # at exit the thread may stop before it comes to this
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if isinstance(job, threading.Event):
+                job.set()
+                continue
+            entry, policy, check = job
+            with self._busy:
+                if self._ending:
+                    return
+                compile_entry(entry, policy, check)
+
+    def _end(self) -> None:
+        self._ending = True
+        self._busy.acquire(timeout=MAX_EXIT_WAIT_S)
+
+
+background: Final = _Background()

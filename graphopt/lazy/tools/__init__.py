@@ -1,0 +1,1 @@
+"""Looking at pending graphs, capturing and tuning them."""

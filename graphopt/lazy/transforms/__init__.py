@@ -1,0 +1,1 @@
+"""Gradients and batching of recorded programs."""

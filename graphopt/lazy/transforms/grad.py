@@ -1,0 +1,302 @@
+"""Gradients: a tape over what is recorded while a function runs, Python control flow included."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+
+from graphopt.lazy.core import source_lines
+from graphopt.lazy.core.node import Instr, Node
+from graphopt.lazy.errors import LazyTypeError, LazyValueError
+from graphopt.lazy.ops.arrays import OPS
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.blocks import Block, make_block, record_block, structure
+from graphopt.lazy.record.recorder import record
+from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.transforms.vjp_rules import pull_back
+
+Tape = list[tuple[Node, Instr, tuple[Node, ...]]]
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, TensorBase)
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """Leaves and structure of nested containers, tensors being leaves."""
+    return jax.tree_util.tree_flatten(tree, is_leaf=_is_tensor)
+
+
+def _as_tensor(x: Any, name: str) -> Any:
+    if _is_tensor(x):
+        return x
+    from graphopt.lazy.namespace.creation import asarray
+
+    if isinstance(x, (float, complex)) or hasattr(x, "dtype"):
+        return asarray(x)
+    raise LazyTypeError(
+        what=f"{name} with respect to {type(x).__name__}",
+        where=source_lines.line_of(source_lines.here()),
+        fix="Differentiate with respect to floating-point tensors.",
+    )
+
+
+def _variables(leaves: list[Any], name: str) -> list[Any]:
+    """Fresh tensors with the same values: whatever depends on them was recorded later."""
+    fresh = []
+    for x in leaves:
+        tensor = _as_tensor(x, name)
+        if not tensor.dtype.is_float:
+            raise LazyTypeError(
+                what=f"{name} with respect to a {tensor.dtype} tensor",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Differentiate with respect to floating-point tensors.",
+            )
+        fresh.append(_unshared(tensor._node))
+    return fresh
+
+
+def _unshared(node: Node) -> Any:
+    """A new node for a value, never merged with an equal one."""
+    key = (object(),)
+    instr = recorder.instruction(OPS["variable"], (node,))
+    return recorder._recorded(instr, (node,), key, recorder.state.now)
+
+
+class _Taped:
+    """Runs a function with a tape."""
+
+    def __init__(self) -> None:
+        self.tape: Tape = []
+
+    def __enter__(self) -> Tape:
+        self._before = recorder.state.now.tapes
+        recorder.state.now.tapes = (*self._before, self.tape)
+        return self.tape
+
+    def __exit__(self, *_: object) -> None:
+        recorder.state.now.tapes = self._before
+
+
+_blocks: Final[OrderedDict[tuple[int, ...], Block | None]] = OrderedDict()
+"""Structure of what is differentiated -> its backward pass; None where it cannot be a block."""
+
+MAX_BLOCKS: Final = 1024
+"""Backward passes kept; the oldest go first."""
+
+MIN_TAPE: Final = 4
+"""Shorter tapes are walked each time."""
+
+
+def _backward(
+    tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]
+) -> list[Any]:
+    """Gradients of the inputs; see `_walk`. A structure seen before is not walked again."""
+    if recorder.state.now.tapes or len(tape) < MIN_TAPE:  # an outer tape wants each operation
+        return _walk(tape, outputs, cotangents, inputs)
+    key, given = structure(tape, (outputs, cotangents, inputs))
+    block = _blocks.get(key)
+    if block is None:
+        if key in _blocks:
+            return _walk(tape, outputs, cotangents, inputs)
+        found = _walk(tape, outputs, cotangents, inputs)
+        block = _blocks[key] = make_block(given, [x._node for x in found])
+        if len(_blocks) > MAX_BLOCKS:
+            _blocks.popitem(last=False)
+        if block is None:
+            return found
+        del found
+    return record_block(block, given)
+
+
+def _walk(tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]) -> list[Any]:
+    """Gradients of the inputs: the tape walked backwards.
+
+    Args:
+        tape: what was recorded, in order.
+        outputs: nodes to start from.
+        cotangents: their gradients.
+        inputs: variables; each came from one that is on the tape.
+
+    Returns:
+        One tensor per input, zeros where an output does not depend on it.
+    """
+    wanted = set(inputs)
+    depends = set(inputs)
+    for node, _, operands_ in tape:
+        if not depends.isdisjoint(operands_):
+            depends.add(node)
+    grads: dict[Node, Any] = {}
+    for node, cotangent in zip(outputs, cotangents, strict=True):
+        _accumulate(grads, node, recorder.new_tensor_like(cotangent))
+    for node, instr, operands_ in reversed(tape):
+        if node in wanted or node not in depends or node not in grads:
+            continue
+        gradient = grads.pop(node)
+        needs = [x in depends and x.aval.parts is None and x.aval.dtype.is_float for x in operands_]
+        if instr.aval.parts is None and not instr.aval.dtype.is_float:
+            continue
+        needs = [
+            n or (x in depends and x.aval.parts is not None)
+            for n, x in zip(needs, operands_, strict=True)
+        ]
+        if not any(needs):
+            continue
+        for operand, part in zip(
+            operands_, pull_back(instr, operands_, node, gradient, needs), strict=True
+        ):
+            if part is not None:
+                _accumulate(grads, operand, part)
+    return [_gradient_of(grads, node) for node in inputs]
+
+
+def _gradient_of(grads: dict[Node, Any], node: Node) -> Any:
+    if node in grads:
+        return grads[node]
+    from graphopt.lazy.namespace.creation import zeros
+
+    return zeros(node.aval.shape, dtype=node.aval.dtype, device=node.aval.device)
+
+
+def _accumulate(grads: dict[Node, Any], node: Node, part: Any) -> None:
+    known = grads.get(node)
+    if isinstance(part, dict):  # parts of an operation with several outputs
+        whole = known if known is not None else {}
+        for k, value in part.items():
+            whole[k] = value if k not in whole else whole[k] + value
+        grads[node] = whole
+    else:
+        grads[node] = part if known is None else known + part
+
+
+def _split(args: tuple[Any, ...], argnums: int | tuple[int, ...]) -> tuple[int, ...]:
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for number in numbers:
+        if not -len(args) <= number < len(args):
+            raise LazyValueError(
+                what=f"argument {number} of a call with {len(args)} arguments",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Name existing positional arguments in argnums.",
+            )
+    return tuple(number % len(args) for number in numbers)
+
+
+def value_and_grad(
+    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the value of `fn` and its gradient.
+
+    `fn` runs as it is, on lazy tensors: loops and branches on values work, since the tape holds what was
+    recorded on the way that was taken. Gradients of gradients work, too.
+
+    Args:
+        fn: returns a real tensor without axes (and anything else with `has_aux`).
+        argnums: positional arguments (tensors or nested containers of them) to differentiate for.
+        has_aux: `fn` returns (value, auxiliary result).
+
+    Raises:
+        LazyTypeError: at the call: a value that is not one real number, or an integer argument.
+    """
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        """Runs `fn` on a tape, and walks the tape back."""
+        numbers = _split(args, argnums)
+        flat, trees = zip(*(flatten(args[k]) for k in numbers), strict=True)
+        leaves = [x for part in flat for x in part]
+        with _Taped() as tape:
+            fresh = _variables(leaves, "grad")
+            rest = iter(fresh)
+            call = list(args)
+            for k, part, tree in zip(numbers, flat, trees, strict=True):
+                call[k] = jax.tree_util.tree_unflatten(tree, [next(rest) for _ in part])
+            result = fn(*call, **kwargs)
+        value, aux = result if has_aux else (result, None)
+        _check_scalar(value)
+        one = recorder.scalar(1, value.dtype, value.device)
+        start = record(OPS["full"], (one,), ((),))
+        gradients = iter(_backward(tape, [value._node], [start._node], [x._node for x in fresh]))
+        shaped = tuple(
+            jax.tree_util.tree_unflatten(tree, [next(gradients) for _ in part])
+            for part, tree in zip(flat, trees, strict=True)
+        )
+        gradient = shaped[0] if isinstance(argnums, int) else shaped
+        return ((value, aux) if has_aux else value), gradient
+
+    return wrapped
+
+
+def _check_scalar(value: Any) -> None:
+    if not _is_tensor(value) or value.shape != () or value.dtype.kind != "float":
+        what = f"{value._node.aval!r}" if _is_tensor(value) else type(value).__name__
+        raise LazyTypeError(
+            what=f"gradient of a function that returns {what}",
+            where=source_lines.line_of(source_lines.here()),
+            fix="Return one real number, as a tensor of shape (); or use lt.vjp.",
+        )
+
+
+def grad(
+    fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the gradient of `fn`; see `value_and_grad`."""
+    both = value_and_grad(fn, argnums, has_aux)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The value of `fn` and a function from cotangents of its result to cotangents of its arguments.
+
+    Args:
+        fn: a function of tensors (or nested containers of them) that returns such.
+        *primals: its arguments.
+    """
+    flat, tree = flatten(primals)
+    with _Taped() as tape:
+        fresh = _variables(flat, "vjp")
+        result = fn(*jax.tree_util.tree_unflatten(tree, fresh))
+    outputs, out_tree = flatten(result)
+
+    def pull(cotangent: Any) -> tuple[Any, ...]:
+        """Cotangents of the arguments for one of the result.
+
+        Raises:
+            LazyValueError: its structure is not the result's.
+        """
+        given, given_tree = flatten(cotangent)
+        if given_tree != out_tree:
+            raise LazyValueError(
+                what=f"cotangents {given_tree} for a result {out_tree}",
+                where=source_lines.line_of(source_lines.here()),
+                fix="Give one cotangent per result.",
+            )
+        pairs = [
+            (out._node, operands.cast(operands.operand(g, out._node, "vjp"), out.dtype))
+            for out, g in zip(outputs, given, strict=True)
+            if _is_tensor(out) and out.dtype.is_float
+        ]
+        for node, part in pairs:
+            if part.aval.shape != node.aval.shape:
+                raise LazyValueError(
+                    what=f"a cotangent {part.aval!r} for a result {node.aval!r}",
+                    where=source_lines.line_of(source_lines.here()),
+                    fix="Give cotangents the shapes of the results.",
+                )
+        ins = [x._node for x in fresh]
+        found = _backward(tape, [a for a, _ in pairs], [b for _, b in pairs], ins)
+        back: tuple[Any, ...] = jax.tree_util.tree_unflatten(tree, found)
+        return back
+
+    return result, pull
+
+
+def stop_gradient(x: Any, /) -> Any:
+    """`x`, as a constant for gradients."""
+    return record(OPS["stop_gradient"], (operands.node_of(x, "stop_gradient"),))

@@ -1,0 +1,172 @@
+"""Where measured scores come from: the store, one kernel model, a few worker processes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import GraphOptError, MeasureError
+from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
+from graphopt.learn.tune.subject import make_subject
+from graphopt.measure import Scores
+from graphopt.measure.bank.predictor import KernelModel, model_of
+from graphopt.measure.bank.scorer import BankScorer
+from graphopt.measure.children.runner import Runner
+from graphopt.store import Store
+from graphopt.store.encoding import decisions_digest, encode_decisions
+from graphopt.store.winners import outcomes
+
+if TYPE_CHECKING:
+    from graphopt.learn.collecting.problems import Problem
+
+PROFILE_RUNS: Final = 5
+
+
+class Bench:
+    """Makes scorers and measures; its worker processes end with it.
+
+    Attributes:
+        store: the kernel bank; grows while training.
+        look_s: seconds of timing per decision vector of the ``measured`` scorer.
+        workers: worker processes kept alive, one per module.
+        pessimism: of bank scorers towards kernels that were never measured; see `KernelPricer`.
+    """
+
+    def __init__(
+        self, store: Store, look_s: float = 0.12, workers: int = 2, pessimism: float = 0.0
+    ) -> None:
+        """Opens nothing yet."""
+        self.pessimism = pessimism
+        self.store = store
+        self.look_s = look_s
+        self.workers = workers
+        self._model: KernelModel | None = None
+        self._runners: OrderedDict[str, Runner] = OrderedDict()
+        self._unmeasurable: set[str] = set()
+
+    def __enter__(self) -> Bench:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends all workers."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends all workers."""
+        while self._runners:
+            self._runners.popitem()[1].close()
+
+    @property
+    def model(self) -> KernelModel:
+        """Predicts kernels that the bank does not know; trained once from the bank."""
+        if self._model is None:
+            self._model = model_of(self.store)
+        return self._model
+
+    def bank(self, problem: Problem) -> BankScorer:
+        """A scorer by the kernel bank."""
+        return BankScorer(problem.graph, self.store, self.model, self.pessimism)
+
+    def measured(self, problem: Problem) -> MeasuredScorer:
+        """A scorer that compiles and times whole modules."""
+        return MeasuredScorer(self, problem)
+
+    def profile(self, problem: Problem, scorer: BankScorer, decisions: Decisions) -> int:
+        """Measures the kernels of a vector in place, into the bank; kernels measured, 0 if impossible."""
+        runner = self.runner(problem)
+        try:
+            return 0 if runner is None else scorer.profile(runner, decisions, PROFILE_RUNS)
+        except MeasureError:
+            self._unmeasurable.add(problem.name)
+            return 0
+
+    def runner(self, problem: Problem) -> Runner | None:
+        """The worker for a problem's module, made if need be; None if it cannot be measured alone."""
+        if problem.name in self._unmeasurable or problem.data is None:
+            return None
+        if problem.name not in self._runners:
+            while len(self._runners) >= self.workers:
+                self._runners.popitem(last=False)[1].close()
+            inputs = program_inputs(problem)
+            self._runners[problem.name] = Runner(problem.data, inputs, self.store)
+        self._runners.move_to_end(problem.name)
+        return self._runners[problem.name]
+
+
+def program_inputs(problem: Problem) -> Sequence[NDArray[np.generic]] | None:
+    """What the program passes to the problem's module; None if that is not known."""
+    if problem.program is None:
+        return None
+    try:
+        fn, args = problem.program.build()
+        data, inputs = make_subject(fn, args).modules[0]
+        same = build_graph(data, allow_donation=True).fingerprint == problem.graph.fingerprint
+    except GraphOptError:
+        return None
+    return inputs if same else None
+
+
+class MeasuredScorer:
+    """Compiles and times whole modules against XLA's default, each decision vector once.
+
+    What the store knows from earlier runs is not measured again.
+
+    Attributes:
+        name: ``measured``.
+        graph: the graph whose vectors it scores.
+        deterministic: False; repeated questions are answered from memory.
+    """
+
+    name = "measured"
+    deterministic = False
+
+    def __init__(self, bench: Bench, problem: Problem) -> None:
+        """Measures nothing yet."""
+        self.graph: Graph = problem.graph
+        self._bench = bench
+        self._problem = problem
+        self._default = decisions_digest(encode_decisions(problem.graph, problem.graph.default))
+        self._ratios: dict[str, tuple[float, str | None]] = {self._default: (1.0, None)}
+        if bench.store.exists():
+            for text, ratio in outcomes(bench.store, problem.graph.fingerprint):
+                known = (ratio, None) if ratio else (float("nan"), "failed when it was measured")
+                self._ratios.setdefault(decisions_digest(text), known)
+
+    @property
+    def default_s(self) -> float:
+        """The unit of time: scores are relative to XLA's default, so it is 1."""
+        return 1.0
+
+    def score(self, batch: DecisionBatch) -> Scores:
+        """Times of B vectors in units of the default's time."""
+        answers, measured = [], 0
+        for index in range(len(batch)):
+            digest = decisions_digest(encode_decisions(self.graph, batch[index]))
+            if digest not in self._ratios:
+                self._ratios[digest] = self._measure(batch[index])
+                measured += 1
+            answers.append(self._ratios[digest])
+        seconds = np.array([1.0 / ratio for ratio, _ in answers])
+        reasons = tuple(reason for _, reason in answers)
+        return Scores(seconds, reasons, measured, len(batch) - measured)
+
+    def _measure(self, decisions: Decisions) -> tuple[float, str | None]:
+        runner = self._bench.runner(self._problem)
+        if runner is None:
+            return float("nan"), "cannot be measured apart from its program"
+        try:
+            result = runner.measure(decisions, budget_s=self._bench.look_s, method="training")
+        except MeasureError as error:
+            return float("nan"), error.what
+        return (result.ratio, None) if result.ok else (float("nan"), result.status)

@@ -1,0 +1,1 @@
+"""Training of the device placement policy, and its search."""

@@ -1,0 +1,59 @@
+"""``python -m graphopt.learn.placement.command``: trains the shipped placement policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+
+import tyro
+
+from graphopt.corpus.placement.large import LargeModel
+from graphopt.corpus.placement.training import training_models
+from graphopt.learn.placement.train import PlacementTraining, train
+from graphopt.placement.baselines import Problem
+from graphopt.placement.build import build_tasks
+from graphopt.placement.cluster import known
+from graphopt.placement.flat import flatten
+from graphopt.placement.simulator import Simulator
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainPlacement:
+    """Train the placement policy on the simulator.
+
+    Attributes:
+        out: where the weights go.
+        accelerators: kinds of devices to train on.
+        training: hyper-parameters.
+    """
+
+    out: Path = Path("placement_policy.npz")
+    accelerators: tuple[str, ...] = ("p100", "h100")
+    training: PlacementTraining = dataclasses.field(default_factory=PlacementTraining)
+
+    def run(self) -> None:
+        """Trains and writes the file."""
+        problems = [
+            model_problem(model, accelerator)
+            for model in training_models()
+            for accelerator in self.accelerators
+        ]
+        start = time.perf_counter()
+        policy = train(
+            problems,
+            self.training,
+            lambda text: print(f"{time.perf_counter() - start:6.0f} s  {text}", flush=True),
+        )
+        policy.save(self.out)
+
+
+def model_problem(model: LargeModel, accelerator: str) -> Problem:
+    """A large model on its number of accelerators of one kind."""
+    closed, weights = model.trace()
+    traced = build_tasks(flatten(closed, model.name), weights)
+    return Problem(Simulator(traced.tasks, known(accelerator, model.devices)))
+
+
+if __name__ == "__main__":
+    tyro.cli(TrainPlacement).run()

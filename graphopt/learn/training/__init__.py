@@ -1,0 +1,1 @@
+"""Imitation, PPO and fine-tuning: runs, stages, steps, metrics."""
