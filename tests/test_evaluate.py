@@ -138,7 +138,7 @@ def test_a_damaged_report_is_started_anew(tmp_path, text, monkeypatch):
 
 
 def test_a_worker_that_talks_nonsense_is_named(tmp_path, monkeypatch):
-    real = plan.Child
+    real = evaluation.Child
     answers = ["hello", "[]", '{"row": 3}', '{"other": 1}', "null"]
     for answer in answers:
         code = f"import sys; sys.stdin.readline(); print({answer!r})"
