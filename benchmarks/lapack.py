@@ -24,7 +24,7 @@ from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune.confirm import Runs
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.walls import opening_code
+from graphopt.policy.heuristic.support.walls import opening_code
 
 ROUTINES: dict[str, Callable[[Any, Any], Any]] = {
     "potrf": lambda a, b: lax.linalg.cholesky(a, symmetrize_input=False),

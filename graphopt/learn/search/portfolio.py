@@ -13,7 +13,7 @@ from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.steps import STEPS, heuristic, heuristic_steps
-from graphopt.policy.heuristic.walls import open_walls
+from graphopt.policy.heuristic.support.walls import open_walls
 from graphopt.policy.proposals.vectors import keep_shared
 
 MAX_REPLACED: Final = 64

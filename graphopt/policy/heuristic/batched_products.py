@@ -6,38 +6,51 @@ reduction, the whole batch is one loop kernel.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from graphopt.costs.model import CostModel
-from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
-from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.native import inside_native
-
-MARGIN: Final = 1.5
-"""How many times longer the library must take by the estimate."""
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.step import Step, limit
 
 
-def reduce_batches(graph: Graph, model: CostModel, decisions: Decisions) -> None:
-    """Replaces such products where the program gains.
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step."""
 
-    Args:
-        graph: of the program.
-        model: its costs.
-        decisions: what is native is decided; changed in place.
-    """
-    native = unit_index(graph.units, UnitKind.NATIVE)
-    inside = inside_native(graph, model, decisions)
+    margin: float = limit(
+        1.5, "ratio", "how many times longer the library must take by the estimate"
+    )
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Replaces such products where the program gains."""
+    wanted = context.decisions.copy()
     chosen = []
     saved = 0.0
-    for node, op in enumerate(graph.ops):
-        if op.name != "dot" or decisions.unit[node] == native or decisions.restructure[node]:
+    for node, op in enumerate(context.graph.ops):
+        if op.name != "dot" or wanted.unit[node] == context.native or wanted.restructure[node]:
             continue
-        cost = model.product(node)
-        if int(graph.computation[node]) in inside or cost.reduced_ns is None:
+        cost = context.model.product(node)
+        if context.is_inside_native(node) or cost.reduced_ns is None:
             continue
-        if cost.library_ns > MARGIN * cost.reduced_ns:
+        if cost.library_ns > LIMITS.margin * cost.reduced_ns:
             chosen.append(node)
-            saved += (cost.library_ns - cost.reduced_ns) * float(graph.executions[node])
-    if saved > model.rewriting_ns:
-        decisions.restructure[chosen] = CODE["dot-reduce"]
+            saved += (cost.library_ns - cost.reduced_ns) * context.executions(node)
+    wanted.restructure[chosen] = CODE["dot-reduce"]
+    return context.edit(wanted, saved, f"{len(chosen)} batches of small matrices in one loop each")
+
+
+STEP: Final = Step(
+    name="batched products",
+    summary="Products of many small matrices become one loop instead of a library call each.",
+    apply=apply,
+    after=("small runs",),
+    min_saved_ns=500.0,
+    min_saved_share=0.01,
+    limits=LIMITS,
+)

@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from graphopt.costs.model import CostModel
+from graphopt.costs.model import HANDOVER_NS, CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.native import program_ns
-
-MIN_PROGRAM_NS: Final = 2_000.0
-"""Shorter programs are over before the caller waits for them: single operations, mostly."""
-
-FEW_KERNELS: Final = 2
-"""Programs of so few kernels, and shorter than that, take a small part of what calling them does."""
-
-MAX_LIBRARY_CALLS: Final = 8
-"""Programs of more calls of the library stay with a worker: of seven such programs all gained on the caller's
-thread on one machine, and five lost on another of the same type, whose calls take twice as long."""
-
-MAX_PROGRAM_NS: Final = 150_000.0
-"""Estimated. Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer
-programs gain a smaller part by it, while a caller who has other work to do than to wait loses that much
-overlap."""
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import program_ns
+from graphopt.policy.heuristic.support.step import Step, limit
 
 
-def caller_thread(graph: Graph, model: CostModel, decisions: Decisions) -> None:
-    """Runs a short program on the thread of its caller.
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step.
 
-    Args:
-        graph: of the program.
-        model: its costs.
-        decisions: all others; changed in place.
+    Handing over and waking up take some tens of microseconds (``benchmarks/dispatch.py``). Longer programs
+    gain a smaller part by it, while a caller who has other work to do than to wait loses that much overlap.
+    Of seven programs of more library calls all gained on the caller's thread on one machine, and five lost
+    on another of the same type, whose calls take twice as long.
     """
-    allowed = np.flatnonzero(graph.masks.restructure[:, CODE["caller-thread"]])
+
+    min_program_ns: float = limit(
+        2_000.0, "ns", "shorter programs end before the caller waits for them"
+    )
+    max_program_ns: float = limit(150_000.0, "ns", "longer programs stay with a worker")
+    max_library_calls: int = limit(
+        8, "calls", "programs of more calls of the library stay with a worker"
+    )
+    few_kernels: int = limit(
+        2, "kernels", "short programs of so few kernels are left alone altogether"
+    )
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Runs a short program on the thread of its caller."""
+    allowed = np.flatnonzero(context.masks.restructure[:, CODE["caller-thread"]])
     if not len(allowed):
-        return
-    short = MIN_PROGRAM_NS < program_ns(graph, model, decisions) < MAX_PROGRAM_NS
-    if short and _library_calls(graph, decisions) <= MAX_LIBRARY_CALLS:
-        decisions.restructure[allowed[0]] = CODE["caller-thread"]
+        return None
+    short = LIMITS.min_program_ns < program_ns(context) < LIMITS.max_program_ns
+    if not short or _library_calls(context.graph, context.decisions) > LIMITS.max_library_calls:
+        return None
+    wanted = context.decisions.copy()
+    wanted.restructure[allowed[0]] = CODE["caller-thread"]
+    return context.edit(wanted, HANDOVER_NS, "the program is over sooner than a worker is woken")
 
 
 def _library_calls(graph: Graph, decisions: Decisions) -> int:
@@ -59,8 +70,8 @@ def _library_calls(graph: Graph, decisions: Decisions) -> int:
 
 def is_negligible(graph: Graph, model: CostModel) -> bool:
     """True for a program so short that no decision in it could be noticed."""
-    few = graph.default_cluster_count <= FEW_KERNELS
-    return few and model.computations[-1].default_ns(model.cores) < MIN_PROGRAM_NS
+    few = graph.default_cluster_count <= LIMITS.few_kernels
+    return few and model.computations[-1].default_ns(model.cores) < LIMITS.min_program_ns
 
 
 def asynchronous(decisions: Decisions) -> Decisions:
@@ -68,3 +79,12 @@ def asynchronous(decisions: Decisions) -> Decisions:
     codes = decisions.restructure
     moved = codes == CODE["caller-thread"]
     return decisions.with_changes(restructure=np.where(moved, np.int8(0), codes))
+
+
+STEP: Final = Step(
+    name="caller thread",
+    summary="Short programs run on the thread that calls them, not on a worker.",
+    apply=apply,
+    after=("packed functions",),
+    limits=LIMITS,
+)

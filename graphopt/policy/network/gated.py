@@ -19,8 +19,10 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.heuristic.caller_thread import is_negligible
-from graphopt.policy.heuristic.native import MAX_NATIVE_CODE, native_code
+from graphopt.policy.heuristic.native_loops import MAX_NATIVE_CODE
 from graphopt.policy.heuristic.steps import STEPS, heuristic, heuristic_steps
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import native_code
 from graphopt.policy.network.features import extract
 from graphopt.policy.network.learned import LearnedPolicy, most_likely, proposal
 from graphopt.policy.network.numpy_network import Encoded, NumpyPolicy
@@ -153,8 +155,8 @@ def together(start: Decisions, judged: Sequence[Judged]) -> Decisions | None:
 
 def _compiles_fast(graph: Graph, model: CostModel, own: Decisions, start: Decisions) -> bool:
     """True unless there is more native code than the heuristic would ever write: nothing else limits it."""
-    limit = max(MAX_NATIVE_CODE, native_code(graph, model, start))
-    return native_code(graph, model, own) <= limit
+    limit = max(MAX_NATIVE_CODE, native_code(Context(graph, model, start)))
+    return native_code(Context(graph, model, own)) <= limit
 
 
 class GuardedPolicy:

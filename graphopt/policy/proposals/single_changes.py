@@ -14,8 +14,10 @@ from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import REPLACES, replacing
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.materialize import NEVER_WRITTEN
-from graphopt.policy.heuristic.native import MAX_NATIVE_CODE, inside_native, make_native
+from graphopt.policy.heuristic.keep_in_memory import NEVER_WRITTEN
+from graphopt.policy.heuristic.native_loops import MAX_NATIVE_CODE
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import make_native
 
 MAX_CHANGES: Final = 16
 MAX_PER_KIND: Final = 5
@@ -66,20 +68,21 @@ def single_changes(graph: Graph, start: Decisions, model: CostModel) -> list[Cha
         start: the decisions that are changed; inside the masks.
         model: the graph's costs.
     """
-    inside = inside_native(graph, model, start)
+    context = Context(graph, model, start)
     least = MIN_SHARE * model.computations[-1].default_ns(model.cores)
     kept: list[Change] = []
     for kind in (_loops, _kernels, _values, _replacements):
-        found = [c for c in kind(graph, start, model, inside) if c.edits and c.weight >= least]
+        found = [c for c in kind(context) if c.edits and c.weight >= least]
         kept += sorted(found, key=lambda change: -change.weight)[:MAX_PER_KIND]
     return sorted(kept, key=lambda change: -change.weight)[:MAX_CHANGES]
 
 
-def _loops(graph: Graph, start: Decisions, model: CostModel, inside: set[int]) -> Iterator[Change]:
+def _loops(context: Context) -> Iterator[Change]:
     """Loops into one native function, or out of it."""
+    graph, start, model = context.graph, context.decisions, context.model
     native, runtime = (unit_index(graph.units, k) for k in (UnitKind.NATIVE, UnitKind.RUNTIME))
     for node in model.callees:
-        if graph.ops[node].name != "while" or int(graph.computation[node]) in inside:
+        if graph.ops[node].name != "while" or context.is_inside_native(node):
             continue
         weight = model.control(node).default_ns(model.cores) * float(graph.executions[node])
         if start.unit[node] == native:
@@ -90,19 +93,17 @@ def _loops(graph: Graph, start: Decisions, model: CostModel, inside: set[int]) -
             yield Change("loop not native", node, weight, tuple(edits))
         elif graph.masks.unit[node, native] and model.control(node).code <= MAX_NATIVE_CODE:
             other = start.copy()
-            make_native(graph, model, other, node)
+            make_native(context, other, node)
             yield Change("loop native", node, weight, _difference(start, other))
 
 
-def _kernels(
-    graph: Graph, start: Decisions, model: CostModel, inside: set[int]
-) -> Iterator[Change]:
+def _kernels(context: Context) -> Iterator[Change]:
     """Kernels outside native loops on other units."""
+    graph, start, model = context.graph, context.decisions, context.model
     allowed = graph.masks.unit
     for root in np.flatnonzero(~start.fuse).tolist():
-        if (
-            graph.ops[root].kind in (OpKind.STRUCTURE, OpKind.CONTROL)
-            or int(graph.computation[root]) in inside
+        if graph.ops[root].kind in (OpKind.STRUCTURE, OpKind.CONTROL) or context.is_inside_native(
+            root
         ):
             continue
         weight = model.cluster_ns(start.fuse, root) * float(graph.executions[root])
@@ -118,8 +119,9 @@ def _kernels(
             yield Change(kind, root, weight, (("unit", root, index),))
 
 
-def _values(graph: Graph, start: Decisions, model: CostModel, inside: set[int]) -> Iterator[Change]:
+def _values(context: Context) -> Iterator[Change]:
     """Values with several users written to memory, and written ones computed inside their users."""
+    graph, start, model = context.graph, context.decisions, context.model
     allowed = graph.masks.fuse
     for node, users in enumerate(graph.user_lists):
         if graph.ops[node].name in NEVER_WRITTEN or not users:
@@ -134,10 +136,9 @@ def _values(graph: Graph, start: Decisions, model: CostModel, inside: set[int]) 
             yield Change("value fused", node, moved * times, (("fuse", node, 1),))
 
 
-def _replacements(
-    graph: Graph, start: Decisions, model: CostModel, inside: set[int]
-) -> Iterator[Change]:
+def _replacements(context: Context) -> Iterator[Change]:
     """Operations as they are, and replaced by what no native region needs."""
+    graph, start, model = context.graph, context.decisions, context.model
     legal = graph.masks.restructure & REPLACES
     codes = replacing(start.restructure)
     for node in np.flatnonzero(legal[:, 1:].any(axis=1)).tolist():

@@ -11,8 +11,9 @@ from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.native import native_below
-from graphopt.policy.heuristic.steps import STEPS, heuristic_steps, one_core
+from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import native_below
 from graphopt.policy.proposals.single_changes import changed, single_changes
 
 MAX_NODES: Final = 4000
@@ -54,8 +55,7 @@ def _make(
     if len(graph) > MAX_NODES:
         return
     for limit in NATIVE_BELOW_NS:
-        more = whole.copy()
-        native_below(graph, model, more, limit)
+        more = native_below(Context(graph, model, whole), limit)
         yield f"heuristic, native below {limit / 1000:.0f} us", more
     for step in _doubtful(graph, whole):
         rest = [other for other in STEPS if other != step]
@@ -64,9 +64,7 @@ def _make(
         "native loops and reductions",
         heuristic_steps(graph, ["native loops", "reductions"], model),
     )
-    alone = graph.default.copy()
-    one_core(graph, model, alone)
-    yield "one core", alone
+    yield "one core", heuristic_steps(graph, ["one core"], model)
     if len(graph) <= MAX_NATIVE_NODES:
         yield "native everywhere", _native(graph, loops_only=False)
         yield "native loops all", _native(graph, loops_only=True)

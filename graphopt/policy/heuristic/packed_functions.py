@@ -7,11 +7,11 @@ computed in vector code.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.graph import Computation
 from graphopt.hlo.module.opcodes import OpKind
@@ -19,8 +19,9 @@ from graphopt.hlo.module.proto import DType
 from graphopt.hlo.plan.clusters import roots_around
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.pack import MIN_PACKED
-from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.native import inside_native
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.step import Step, limit
 
 SHORT_NS: Final[dict[str, dict[int, tuple[float, float]]]] = {
     "erf": {DType.F32: (2.5, 0.35)},
@@ -40,9 +41,6 @@ MEMBER_NS: Final = 1.0
 PACK_NS: Final = 5.0
 """The loop over a packed array, its elements aside."""
 
-MIN_SAVED_SHARE: Final = 0.03
-"""Part of a computation's time, run once, that its packed functions must save."""
-
 UNROLLED: Final = 300.0
 """Instructions, all iterations together, up to which LLVM unrolls a loop in full."""
 
@@ -54,33 +52,43 @@ MIN_ROWS: Final = 4
 """Longest unrolled rows whose loop over the rows is vectorized, and how many of them that takes."""
 
 
-def pack_functions(graph: Graph, model: CostModel, decisions: Decisions) -> None:
-    """Packs the functions of every computation in native code where it gains.
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step."""
 
-    Args:
-        graph: of the program.
-        model: its costs.
-        decisions: what is native, and what is fused, is decided; changed in place.
-    """
-    legal = graph.masks.restructure[:, CODE["pack"]]
+    min_saved_share: float = limit(
+        0.03, "of a computation", "of its time, run once, that its packed functions must save"
+    )
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Packs the functions of every computation in native code where it gains."""
+    graph = context.graph
+    legal = context.masks.restructure[:, CODE["pack"]]
     if not legal.any():
-        return
-    inside = inside_native(graph, model, decisions)
+        return None
+    wanted = context.decisions.copy()
+    saved = 0.0
     for index, computation in enumerate(graph.computations):
         nodes = np.flatnonzero(legal[computation.first : computation.end]) + computation.first
+        now = context.after(wanted)
         found = [
             node
             for node in nodes.tolist()
-            if not decisions.restructure[node]
-            and _is_scalar_code(graph, model, decisions, node, index in inside)
+            if not wanted.restructure[node]
+            and _is_scalar_code(now, node, index in context.inside_native)
         ]
         if len(found) > 1:
-            _pack(graph, model, decisions, index, found)
+            saved += _pack(context, wanted, index, found)
+    return context.edit(wanted, saved, "functions of small arrays computed together")
 
 
-def _pack(
-    graph: Graph, model: CostModel, decisions: Decisions, index: int, found: list[int]
-) -> None:
+def _pack(context: Context, wanted: Decisions, index: int, found: list[int]) -> float:
+    """Packs what gains in one computation; nanoseconds that it saves per run of the program."""
+    graph = context.graph
     saved = 0.0
     chosen: list[int] = []
     for members in _groups(graph, graph.computations[index], found):
@@ -88,13 +96,14 @@ def _pack(
         if gain > 0.0:
             saved += gain
             chosen += members
-    if saved <= MIN_SAVED_SHARE * model.computations[index].native_ns():
-        return
-    decisions.restructure[chosen] = CODE["pack"]
+    if saved <= LIMITS.min_saved_share * context.model.computations[index].native_ns():
+        return 0.0
+    wanted.restructure[chosen] = CODE["pack"]
     for node in chosen:
         for value in (node, *graph.operand_lists[node]):
             if graph.masks.fuse[value, 0]:
-                decisions.fuse[value] = False
+                wanted.fuse[value] = False
+    return saved * context.executions(graph.computations[index].first)
 
 
 def _groups(graph: Graph, computation: Computation, found: list[int]) -> list[list[int]]:
@@ -121,27 +130,35 @@ def _saved_ns(graph: Graph, members: list[int]) -> float:
     return elements * short - packed
 
 
-def _is_scalar_code(
-    graph: Graph, model: CostModel, decisions: Decisions, node: int, inside: bool
-) -> bool:
+def _is_scalar_code(context: Context, node: int, inside: bool) -> bool:
     """True for a function in native code whose loops LLVM unrolls in full."""
-    native = unit_index(graph.units, UnitKind.NATIVE)
+    graph, decisions = context.graph, context.decisions
     dims = [n for n in graph.dim_lists[node] if n > 1]
     row = dims[-1] if dims else 1
     if 1 < row <= INTERLEAVED and graph.elements[node] >= MIN_ROWS * row:
         return False
     for root in roots_around(graph, decisions.fuse, node):
-        if not inside and decisions.unit[root] != native:
+        if not inside and decisions.unit[root] != context.native:
             return False
-        if row * _instructions(graph, model, decisions, root) > UNROLLED:
+        if row * _instructions(context, root) > UNROLLED:
             return False
     return True
 
 
-def _instructions(graph: Graph, model: CostModel, decisions: Decisions, root: int) -> int:
+def _instructions(context: Context, root: int) -> int:
     """About how many instructions one iteration of a kernel's innermost loop has."""
-    members = set(model.members(decisions.fuse, root))
+    graph = context.graph
+    members = set(context.model.members(context.decisions.fuse, root))
     read = {operand for member in members for operand in graph.operand_lists[member]} - members
     loads = sum(graph.elements[operand] > 1 for operand in read)
     computed = sum(graph.ops[member].kind is OpKind.ELEMENTWISE for member in members)
     return LOOP_INSTRUCTIONS + int(loads) + computed
+
+
+STEP: Final = Step(
+    name="packed functions",
+    summary="Functions of scalars and small arrays in native code are computed together.",
+    apply=apply,
+    after=("native loops", "small runs", "keep in memory"),
+    limits=LIMITS,
+)

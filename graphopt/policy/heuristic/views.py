@@ -8,33 +8,39 @@ it again.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from graphopt.costs.model import CostModel
-from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.layouts import extents, merges_dimensions
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.step import Step, limit
 
 DIVIDED_NS: Final = 0.2
 """What the divisions cost per element."""
-
-MIN_ROW: Final = 8
-"""Elements that the innermost dimension must have for a loop over it to be vectorised."""
 
 _GENERATED: Final = (UnitKind.LOOP, UnitKind.NATIVE)
 """Units whose code runs over the dimensions of a kernel's result."""
 
 
-def end_before_views(graph: Graph, model: CostModel, decisions: Decisions) -> None:
-    """Writes values to memory in their own dimensions where only a view of them is written now.
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step."""
 
-    Args:
-        graph: of the program.
-        model: its costs.
-        decisions: changed in place.
-    """
-    chosen: dict[int, int] = {}
+    min_row: int = limit(
+        8, "elements", "shortest innermost dimension over which a loop is vectorised"
+    )
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Writes values to memory in their own dimensions where only a view of them is written now."""
+    graph, decisions = context.graph, context.decisions
+    wanted = decisions.copy()
     saved = 0.0
     for view, op in enumerate(graph.ops):
         if op.name != "bitcast" or decisions.fuse[view] or decisions.join[view]:
@@ -43,28 +49,38 @@ def end_before_views(graph: Graph, model: CostModel, decisions: Decisions) -> No
         index = decisions.unit[view]
         unit = graph.units[index]
         legal = graph.masks.fuse[value, 0] and graph.masks.unit[value, index]
-        if not decisions.fuse[value] or not legal or unit.kind not in _GENERATED or value in chosen:
+        if not wanted.fuse[value] or not legal or unit.kind not in _GENERATED:
             continue
-        ns = _saved_ns(graph, model, decisions, view, value)
+        ns = _saved_ns(context, view, value)
         if ns > 0.0:
-            chosen[value] = view
-            saved += ns / unit.threads * float(graph.executions[view])
-    if saved > model.rewriting_ns:
-        for value, view in chosen.items():
-            decisions.fuse[value] = False
-            decisions.unit[value] = decisions.unit[view]
+            wanted.fuse[value] = False
+            wanted.unit[value] = index
+            saved += ns / unit.threads * context.executions(view)
+    return context.edit(wanted, saved, "kernels end in front of a reshape")
 
 
-def _saved_ns(graph: Graph, model: CostModel, decisions: Decisions, view: int, value: int) -> float:
+def _saved_ns(context: Context, view: int, value: int) -> float:
     """Nanoseconds that one core saves: divisions, and what other readers of the value compute again."""
+    graph, model = context.graph, context.model
     if graph.ops[value].kind is not OpKind.ELEMENTWISE:
         return 0.0  # places of elements are computed in either form
     saved = 0.0
     shape = graph.source.shapes[value]
     sizes = extents(shape)
-    long = bool(sizes) and sizes[0] >= MIN_ROW
+    long = bool(sizes) and sizes[0] >= LIMITS.min_row
     if long and merges_dimensions(shape, graph.source.shapes[view]):
         saved += DIVIDED_NS * float(graph.elements[value])
     if len(graph.user_lists[value]) > 1:
-        saved += sum(model.work[member] for member in model.members(decisions.fuse, value))
+        saved += sum(model.work[m] for m in model.members(context.decisions.fuse, value))
     return saved
+
+
+STEP: Final = Step(
+    name="views",
+    summary="Kernels that end with a reshape end in front of it.",
+    apply=apply,
+    after=("small runs",),
+    min_saved_ns=500.0,
+    min_saved_share=0.01,
+    limits=LIMITS,
+)

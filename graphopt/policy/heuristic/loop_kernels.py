@@ -6,12 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.model import CostModel
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
-from graphopt.policy.heuristic.native import inside_native
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.step import Step
 
 TILE: Final = 16
 TILE_NS: Final = 2.5
@@ -19,29 +20,22 @@ TILED_ELEMENT_NS: Final = 0.1
 """Elements of the widest tile; nanoseconds beyond those of a plain loop per tile, and per element."""
 
 
-def loop_kernels(graph: Graph, model: CostModel, decisions: Decisions) -> None:
-    """Chooses the loop generator for elementwise kernels, where that saves a part of the program's time.
-
-    Args:
-        graph: of the program.
-        model: its costs.
-        decisions: changed in place.
-    """
-    code = CODE["loop-kernel"]
-    candidates = np.flatnonzero(graph.masks.restructure[:, code]).tolist()
-    native = inside_native(graph, model, decisions) if candidates else set()
+def apply(context: Context) -> Edit | None:
+    """Chooses the loop generator for elementwise kernels, where that saves a part of the program's time."""
+    graph, decisions, code = context.graph, context.decisions, CODE["loop-kernel"]
     chosen, saved = [], 0.0
-    for root in candidates:
+    for root in np.flatnonzero(context.masks.restructure[:, code]).tolist():
         unit = graph.units[decisions.unit[root]]
         if decisions.fuse[root] or decisions.join[root] or unit.kind is not UnitKind.LOOP:
             continue
-        if int(graph.computation[root]) in native:
+        if context.is_inside_native(root):
             continue
-        if is_tiled(graph, root, model.members(decisions.fuse, root)):
+        if is_tiled(graph, root, context.model.members(decisions.fuse, root)):
             chosen.append(root)
-            saved += _saved_ns(graph, root) / unit.threads * float(graph.executions[root])
-    if saved > model.rewriting_ns:
-        decisions.restructure[chosen] = code
+            saved += _saved_ns(graph, root) / unit.threads * context.executions(root)
+    wanted = decisions.copy()
+    wanted.restructure[chosen] = code
+    return context.edit(wanted, saved, f"{len(chosen)} kernels by the loop code generator")
 
 
 def _saved_ns(graph: Graph, root: int) -> float:
@@ -55,3 +49,13 @@ def _tile_width(graph: Graph, root: int) -> int:
     minor = graph.source.shapes[root].layout.minor_to_major
     size = graph.dim_lists[root][minor[0]] if minor else 1
     return min(TILE, size & -size)
+
+
+STEP: Final = Step(
+    name="loop kernels",
+    summary="Kernels of elementwise operations come from XLA's loop code generator, not from its tiled one.",
+    apply=apply,
+    after=("one pass outputs", "one core", "short reductions"),
+    min_saved_ns=500.0,
+    min_saved_share=0.01,
+)

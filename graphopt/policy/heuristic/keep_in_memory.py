@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,12 +13,24 @@ from graphopt.costs.evaluations import Evaluations
 from graphopt.costs.model import BYTES_PER_NS, CACHED_BYTES_PER_NS, THUNK_NS, CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import UnitKind
-from graphopt.policy.heuristic.native import inside_native, program_ns
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import program_ns
+from graphopt.policy.heuristic.support.step import Step, limit
 
-RECOMPUTE_MARGIN: Final = 2.5
-MIN_SAVED_NS: Final = 8000.0
-"""A value is written to memory where that saves this much per run of the program, and `RECOMPUTE_MARGIN`
-times its cost. One more kernel between others is one more wait for the other core."""
+
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step. One more kernel between others is one more wait for the other core."""
+
+    margin: float = limit(2.5, "ratio", "recomputing must cost so many times what memory does")
+    min_saved_ns: float = limit(
+        8000.0, "ns", "what writing one value must save per run, beyond that"
+    )
+    min_kept_share: float = limit(0.03, "of the program", "the same as a part of its time")
+
+
+LIMITS: Final = Limits()
 
 FUSED_OPERATIONS_PER_NS: Final = 18.0
 INTEGER_OPERATIONS_PER_NS: Final = 50.0
@@ -30,11 +43,8 @@ REGISTERS: Final = 2
 HIDDEN_OPERATIONS: Final = 2.0
 """So many operations per element hide behind the loads of the loop that repeats them."""
 
-MIN_KEPT_SHARE: Final = 0.03
-"""Part of the program's estimated time that writing one value must save."""
-
 NATIVE_KERNEL_NS: Final = 5.0
-"""One kernel more inside native code: a short loop, where others are dispatched in `costs.THUNK_NS`."""
+"""One kernel more inside native code: a short loop, where others are dispatched in `THUNK_NS`."""
 
 ACROSS_NS: Final = 1.0
 """Reading one element from memory in an order that is not that of memory."""
@@ -53,26 +63,22 @@ PART_NS: Final = 33_000.0
 """Bytes, or nanoseconds of work, for which XLA gives a loop another core."""
 
 
-def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None:
-    """Writes values to memory whose recomputation costs more than a trip through memory.
-
-    Args:
-        graph: of the program.
-        model: its costs.
-        decisions: changed in place.
-    """
+def apply(context: Context) -> Edit | None:
+    """Writes values to memory whose recomputation costs more than a trip through memory."""
+    graph, model = context.graph, context.model
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
-    fuse = decisions.fuse.tolist()
-    may_write = graph.masks.fuse[:, 0].tolist()
+    wanted = context.decisions.copy()
+    fuse = wanted.fuse.tolist()
+    may_write = context.masks.fuse[:, 0].tolist()
     unit_ns = _ns_per_element(graph, model, fuse)
-    least = max(MIN_SAVED_NS, MIN_KEPT_SHARE * program_ns(graph, model, decisions))
-    native = np.isin(graph.computation, list(inside_native(graph, model, decisions)))
+    least = max(LIMITS.min_saved_ns, LIMITS.min_kept_share * program_ns(context))
     # chains of integer operations (random bits, hashes) are cheap to repeat there
-    in_native = (native & np.isin(graph.dtype, list(FLOATS))).tolist()
-    hidden = _hidden(graph, native, unit_ns)
+    in_native = (context.in_native & np.isin(graph.dtype, list(FLOATS))).tolist()
+    hidden = _hidden(graph, context.in_native, unit_ns)
     reads_alike: list[bool] = []
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
+    saved = 0.0
     for node in range(len(graph) - 1, -1, -1):
         if fuse[node]:  # nobody asks who reads what is in memory already
             readers[node] = _readers(graph.user_lists[node], fuse, readers)
@@ -86,11 +92,14 @@ def keep_in_memory(graph: Graph, model: CostModel, decisions: Decisions) -> None
                 across = 0.0 if reads_alike[node] else across
             start = NATIVE_KERNEL_NS if in_native[node] else THUNK_NS
             memory = start + _memory_ns(nbytes[node], len(readers[node]), across)
-            if extra > RECOMPUTE_MARGIN * memory + least / max(1.0, float(graph.executions[node])):
+            times = max(1.0, context.executions(node))
+            if extra > LIMITS.margin * memory + least / times:
                 fuse[node] = False
-                _set_parts(graph, decisions, node, unit_ns[node])
+                saved += (extra - memory) * times
+                _set_parts(graph, wanted, node, unit_ns[node])
         counted.pass_on(node, fuse)
-    decisions.fuse[:] = fuse
+    wanted.fuse[:] = fuse
+    return context.edit(wanted, saved, "values written to memory instead of computed again")
 
 
 def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) -> frozenset[int]:
@@ -165,3 +174,12 @@ def _set_parts(graph: Graph, decisions: Decisions, node: int, ns: float) -> None
         if graph.units[index].threads <= wanted and graph.masks.unit[node, index]:
             decisions.unit[node] = index
             return
+
+
+STEP: Final = Step(
+    name="keep in memory",
+    summary="Values that XLA recomputes at more cost than a trip through memory are written to memory.",
+    apply=apply,
+    after=("native loops", "small runs", "views"),
+    limits=LIMITS,
+)

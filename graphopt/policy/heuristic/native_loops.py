@@ -1,0 +1,94 @@
+"""Loops over small tensors become native code: there, dispatch of tiny kernels dominates.
+
+What keeps a loop from that, such as a scatter or a call into LAPACK, is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.costs.model import LOOP_NS, LoopCosts, trips
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import make_native
+from graphopt.policy.heuristic.support.step import Step, limit
+
+MAX_NATIVE_CODE: Final = 2800.0
+"""Largest loop (`LoopCosts.code`), inner ones included, compiled as one function: compile time grows
+faster than size. At this size it is about 1.5 times that of XLA's default; regions inside the loop
+are cut to a length where it is not longer than the default's."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step.
+
+    An iteration of less than `short_ns` by XLA's default needs `short_margin` times its native time, and so
+    on. Below 1 for short iterations, because one function also saves what the estimate does not know, such as
+    arrays that stay in the caches; with longer ones there is less to save, and two cores to lose.
+    """
+
+    short_ns: float = limit(50_000.0, "ns", "longest short iteration")
+    short_margin: float = limit(
+        0.7, "ratio", "estimated gain from which a short one becomes native"
+    )
+    middle_ns: float = limit(200_000.0, "ns", "longest middling iteration")
+    middle_margin: float = limit(1.0, "ratio", "the same for middling ones")
+    long_margin: float = limit(1.2, "ratio", "the same for longer ones")
+    max_code: float = limit(MAX_NATIVE_CODE, "operations", "largest loop compiled as one function")
+    costly_gain: float = limit(
+        0.2, "of the program", "what a loop of more code than the whole program's own must save"
+    )
+
+    def margin(self, iteration_ns: float) -> float:
+        """The margin for an iteration that takes so long."""
+        rows = ((self.short_ns, self.short_margin), (self.middle_ns, self.middle_margin))
+        found = (margin for longest, margin in rows if iteration_ns <= longest)
+        return next(found, self.long_margin)
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Makes loops native, outermost first."""
+    model, allowed = context.model, context.masks.unit[:, context.native]
+    wanted = context.decisions.copy()
+    inside: set[int] = set()
+    chosen = []
+    saved = 0.0
+    for node in sorted(model.callees, reverse=True):  # callers before callees
+        if int(context.graph.computation[node]) in inside or wanted.unit[node] == context.native:
+            inside.update(model.callees[node])
+            continue
+        cost = model.control(node)
+        if context.graph.ops[node].name != "while" or not allowed[node]:
+            continue
+        if cost.code <= LIMITS.max_code and _pays(context, node, cost):
+            make_native(context, wanted, node)
+            inside.update(model.callees[node])
+            chosen.append(node)
+            saved += (cost.default_ns(model.cores) - cost.native_ns()) * context.executions(node)
+    return context.edit(wanted, saved, f"{len(chosen)} loops as native functions")
+
+
+def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
+    model = context.model
+    default = cost.default_ns(model.cores)
+    iterations = trips(context.graph, model.callees[loop][0])
+    margin = LIMITS.margin(default / max(iterations, 1.0))
+    work = cost.work_ns + cost.reduced_ns
+    native = cost.native_dot_ns + margin * work + LOOP_NS
+    if cost.code > model.own_code:
+        gain = (default - native) * context.executions(loop)
+        return gain > LIMITS.costly_gain * context.program_ns
+    return default > native
+
+
+STEP: Final = Step(
+    name="native loops",
+    summary="Loops over small tensors become one native function each; what keeps them from it is replaced.",
+    apply=apply,
+    limits=LIMITS,
+)

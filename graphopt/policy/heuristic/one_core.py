@@ -1,0 +1,66 @@
+"""Loops that XLA splits over cores, but that are too short for it, run on one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.machine import UnitKind
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.step import Step, limit
+
+SPLIT_NS: Final = 15_000.0
+"""Handing the parts of one kernel to other threads and waiting for them, of estimated work."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step."""
+
+    split_bytes: int = limit(
+        1 << 18,
+        "bytes",
+        "loops that move more gain from the caches of two cores whatever their work",
+    )
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Keeps loops on one core where splitting them costs more than it saves."""
+    graph = context.graph
+    units = enumerate(graph.units)
+    single = next((i for i, u in units if u.kind is UnitKind.LOOP and u.threads == 1), None)
+    if single is None:
+        return None
+    wanted = context.decisions.copy()
+    saved = 0.0
+    for root in range(len(graph)):
+        unit = graph.units[wanted.unit[root]]
+        if wanted.fuse[root] or unit.kind is not UnitKind.LOOP or unit.threads < 2:
+            continue
+        gain = context.model.cluster_ns(wanted.fuse, root) * (1.0 - 1.0 / unit.threads)
+        small = gain < SPLIT_NS and _moved_bytes(context, root) <= LIMITS.split_bytes
+        if small and context.masks.unit[root, single]:
+            wanted.unit[root] = single
+            saved += (SPLIT_NS - gain) * context.executions(root)
+    return context.edit(wanted, saved, "loops too short for two cores")
+
+
+def _moved_bytes(context: Context, root: int) -> int:
+    """Bytes that a kernel reads from memory and writes there, every array counted once."""
+    graph = context.graph
+    inside = set(context.model.members(context.decisions.fuse, root))
+    read = {operand for node in inside for operand in graph.operand_lists[node]} - inside
+    return int(graph.nbytes[root]) + sum(int(graph.nbytes[operand]) for operand in read)
+
+
+STEP: Final = Step(
+    name="one core",
+    summary="Loops that are too short to be split over cores run on one.",
+    apply=apply,
+    after=("one pass outputs",),
+    limits=LIMITS,
+)

@@ -1,0 +1,69 @@
+"""Short reductions of the kernel library, which a loop kernel computes sooner than the library is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from graphopt.costs.elements import library_reduced_ns, reduced_ns
+from graphopt.hlo import Graph
+from graphopt.machine import UnitKind, unit_index
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.step import Step, limit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step.
+
+    The call of the library also wakes worker threads, which is not in the estimate.
+    """
+
+    library_share: float = limit(0.7, "of the library's time", "below it a loop kernel takes over")
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Computes reductions in loop kernels where those are faster than the kernel library."""
+    graph = context.graph
+    loop, library = (unit_index(graph.units, k) for k in (UnitKind.LOOP, UnitKind.LIBRARY))
+    wanted = context.decisions.copy()
+    called = ~wanted.fuse & (wanted.unit == library) & context.masks.unit[:, loop]
+    saved = 0.0
+    for root in np.flatnonzero(called).tolist():
+        members = context.model.members(wanted.fuse, root)
+        ns = _saved_ns(graph, members, root)
+        if ns is not None:
+            wanted.unit[root] = loop
+            saved += ns * context.executions(root)
+    return context.edit(wanted, saved, "reductions too short for a call of the library")
+
+
+def _saved_ns(graph: Graph, members: list[int], root: int) -> float | None:
+    """Nanoseconds saved by one reduction, with code around it that a loop computes as often as the library.
+
+    None for anything else, and where a loop is not clearly faster.
+    """
+    reductions = [node for node in members if graph.ops[node].name == "reduce"]
+    if len(reductions) != 1 or any(graph.ops[node].name == "dot" for node in members):
+        return None
+    (node,) = reductions
+    if graph.elements[node] != graph.elements[root]:
+        return None
+    read = float(graph.elements[graph.operand_lists[node][0]])
+    by_loop, by_library = read * reduced_ns(graph, node), library_reduced_ns(graph, node)
+    return by_library - by_loop if by_loop < LIMITS.library_share * by_library else None
+
+
+STEP: Final = Step(
+    name="short reductions",
+    summary="Short reductions leave the kernel library, whose call takes longer than they do.",
+    apply=apply,
+    after=("library normalisations",),
+    limits=LIMITS,
+)

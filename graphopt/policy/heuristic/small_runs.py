@@ -1,0 +1,183 @@
+"""Runs of small kernels outside native loops become native regions.
+
+In bodies that run often, where regions save a good part of the time, walls and small products among them are
+replaced; elsewhere only slow calls of LAPACK are, and kernels that are no calls gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from graphopt.costs.model import THUNK_NS
+from graphopt.costs.opaque import is_wall, wall_costs
+from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.module.index import Role
+from graphopt.hlo.restructure import CODE
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import (
+    is_root,
+    is_short,
+    region_code,
+    write_faster,
+)
+from graphopt.policy.heuristic.support.step import Step, limit
+from graphopt.policy.heuristic.support.walls import opening_code
+
+WINDOW_SPLIT_NS: Final = 5_000.0
+"""Handing a part of a window operation to another core, and waiting for it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step."""
+
+    tiny_kernel_ns: float = limit(500.0, "ns", "kernels that spend most of their time in dispatch")
+    small_kernel_ns: float = limit(2000.0, "ns", "kernels that spend a good part of it there")
+    min_executions: float = limit(
+        8.0, "runs", "bodies that run so often per call have walls replaced"
+    )
+    min_body_share: float = limit(0.05, "of a body", "what regions must save there in dispatch")
+    min_saved_share: float = limit(
+        0.02, "of the program", "what the regions of one computation must save"
+    )
+    costly_share: float = limit(
+        0.1, "of the program", "the same if their code is longer than all the rest"
+    )
+    long_window_ns: float = limit(100_000.0, "ns", "longer window operations stay in loop kernels")
+    min_window_saved_ns: float = limit(
+        5_000.0, "ns", "what changing one window operation must save"
+    )
+    min_calls_ns: float = limit(20_000.0, "ns", "what replacing one call of LAPACK must save")
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Gathers small kernels of every computation outside native loops."""
+    graph = context.graph
+    allowed = context.masks.unit[:, context.native].tolist()
+    wanted = context.decisions.copy()
+    saved = 0.0
+    for index, computation in enumerate(graph.computations):
+        if index in context.inside_native:
+            continue
+        nodes = range(computation.first, computation.end)
+        movable = [node for node in nodes if allowed[node] and is_root(context, node)]
+        if _runs_often(graph, index):
+            saved += _gather_tiny(context, wanted, index, movable)
+        saved += _gather_small(context.after(wanted), wanted, movable)
+        for node in movable:
+            if node in context.model.windows and wanted.unit[node] != context.native:
+                saved += _place_window(context, wanted, node)
+            saved += _replace_slow_call(context, wanted, node)
+    return context.edit(wanted, saved, "short kernels as native regions")
+
+
+def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
+    """Makes short kernels native where that is worth it; what it saves per run of the program."""
+    small = [node for node in movable if is_short(now, node, LIMITS.small_kernel_ns)]
+    if len(small) < 2:
+        return 0.0
+    executions = now.executions(small[0])
+    saved = (len(small) - 1) * THUNK_NS * executions
+    if saved <= LIMITS.min_saved_share * now.program_ns:
+        return 0.0
+    if region_code(now, small) > now.model.own_code:  # more so if the code is long
+        saved += _products_gain(now, small) * executions
+        if saved <= LIMITS.costly_share * now.program_ns:
+            return 0.0
+    wanted.unit[small] = now.native
+    return saved
+
+
+def _products_gain(context: Context, roots: list[int]) -> float:
+    """Nanoseconds by which products are faster as plain loops than by the library; less than 0 if slower."""
+    graph, model = context.graph, context.model
+    found = [model.product(node) for node in roots if graph.ops[node].name == "dot"]
+    return sum(product.library_ns - product.plain_ns for product in found)
+
+
+def _place_window(context: Context, wanted: Decisions, node: int) -> float:
+    """Gives a window operation outside native code the faster form and unit; what that saves."""
+    graph, window = context.graph, context.model.windows[node]
+    threads = graph.units[wanted.unit[node]].threads
+    now = window.loop_ns / threads + (WINDOW_SPLIT_NS if threads > 1 else 0.0)
+    may_move = window.loop_ns <= LIMITS.long_window_ns and graph.masks.unit[node, context.native]
+    if may_move:
+        then, shifted = window.native_ns, window.is_shifted
+    elif window.is_shifted_in_loops and window.shifted_loop_ns is not None:
+        then, shifted = window.shifted_loop_ns / threads, True
+    else:
+        return 0.0
+    saved = (now - then) * context.executions(node)
+    least = max(LIMITS.min_window_saved_ns, LIMITS.min_saved_share * context.program_ns)
+    if saved <= least:
+        return 0.0
+    if may_move:
+        wanted.unit[node] = context.native
+    if shifted:
+        wanted.restructure[node] = CODE["window-doubling"]
+    return saved
+
+
+def _replace_slow_call(context: Context, wanted: Decisions, node: int) -> float:
+    """Replaces LAPACK calls on so many small matrices that a loop of their own saves half; what it saves."""
+    graph = context.graph
+    if graph.ops[node].name != "custom-call" or not opening_code(graph, node):
+        return 0.0
+    call, replacement = wall_costs(graph, node)
+    least = max(LIMITS.min_calls_ns, LIMITS.min_saved_share * context.program_ns)
+    if (call - 2.0 * replacement) * context.executions(node) <= least:
+        return 0.0
+    wanted.unit[node] = context.native
+    wanted.restructure[node] = opening_code(graph, node)
+    return (call - replacement) * context.executions(node)
+
+
+def _runs_often(graph: Graph, index: int) -> bool:
+    computation = graph.computations[index]
+    return bool(
+        computation.role in (Role.LOOP_BODY, Role.BRANCH)
+        and graph.executions[computation.first] >= LIMITS.min_executions
+    )
+
+
+def _gather_tiny(context: Context, wanted: Decisions, index: int, movable: list[int]) -> float:
+    """Makes the tiny kernels of a body native where that saves a good part of its time; what it saves."""
+    graph, model = context.graph, context.model
+    tiny = [node for node in movable if _is_tiny(context, node)]
+    saved = (len(tiny) - 1) * THUNK_NS
+    if saved <= LIMITS.min_body_share * model.computations[index].default_ns(model.cores):
+        return 0.0
+    wanted.unit[tiny] = context.native
+    for node in tiny:
+        if is_wall(graph, node):
+            wanted.restructure[node] = opening_code(graph, node)
+        write_faster(context, wanted, node)
+    return saved * context.executions(tiny[0])
+
+
+def _is_tiny(context: Context, node: int) -> bool:
+    """True for a kernel that spends a good part of its time in dispatch, now or when replaced."""
+    graph, model, decisions = context.graph, context.model, context.decisions
+    if is_wall(graph, node):
+        call, replacement = wall_costs(graph, node)
+        return replacement < call + THUNK_NS
+    if graph.ops[node].name == "dot":
+        product = model.product(node)
+        return product.native_ns < product.library_ns
+    if graph.units[decisions.unit[node]].threads > 1:
+        return False
+    return model.cluster_ns(decisions.fuse, node) < LIMITS.tiny_kernel_ns
+
+
+STEP: Final = Step(
+    name="small runs",
+    summary="Runs of small kernels outside native loops become native regions.",
+    apply=apply,
+    after=("native loops",),
+    limits=LIMITS,
+)

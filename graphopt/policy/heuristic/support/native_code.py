@@ -1,0 +1,128 @@
+"""Native code under some decisions: its roots, its length, the program's time with it.
+
+A native region is one function on one core. It saves the dispatch of every kernel inside and the hand-over
+between threads, and its kernels run one after the other in its order; matrix products in it are plain loops.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.costs.model import THUNK_NS, code_length
+from graphopt.costs.opaque import is_wall
+from graphopt.hlo import Decisions
+from graphopt.hlo.module.layouts import extents
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.restructure import CODE
+from graphopt.policy.heuristic.support.concatenations import is_choice_of_loads, is_slow_fused
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.walls import open_walls, unroll
+
+
+def make_native(context: Context, wanted: Decisions, loop: int) -> None:
+    """Makes a loop native, its walls replaced and its products in the faster form; changes `wanted`."""
+    wanted.unit[loop] = context.native
+    _open_inside(context, wanted, loop)
+
+
+def _open_inside(context: Context, wanted: Decisions, loop: int) -> None:
+    """Replaces what keeps a loop from being native, also in the loops inside it."""
+    graph, callees = context.graph, context.model.callees
+    for index in callees[loop]:
+        computation = graph.computations[index]
+        nodes = range(computation.first, computation.end)
+        open_walls(graph, wanted, nodes)
+        for node in nodes:
+            write_faster(context, wanted, node)
+            if node in callees and not unroll(graph, wanted, node):
+                _open_inside(context, wanted, node)
+
+
+def write_faster(context: Context, wanted: Decisions, node: int) -> None:
+    """Gives products, windows, concatenations and views in native code the faster form; others stay."""
+    graph, model = context.graph, context.model
+    if wanted.restructure[node]:
+        return
+    if graph.ops[node].name == "dot":
+        wanted.restructure[node] = CODE[model.product(node).native_form]
+    elif node in model.windows and model.windows[node].is_shifted:
+        wanted.restructure[node] = CODE["window-doubling"]
+    elif is_choice_of_loads(graph, wanted, node):
+        wanted.fuse[node] = True
+    elif is_slow_fused(graph, model, node) or _is_divided_view(context, wanted, node):
+        wanted.fuse[node] = False
+
+
+def _is_divided_view(context: Context, wanted: Decisions, node: int) -> bool:
+    """True for reshapes of arrays in memory, inside whose kernels native code divides for every element.
+
+    A bitcast that stands by itself is a name for the same memory and costs nothing.
+    """
+    graph = context.graph
+    if graph.ops[node].name != "bitcast" or not graph.masks.fuse[node, 0]:
+        return False
+    (operand,) = graph.operand_lists[node]
+    shapes = graph.source.shapes
+    return not wanted.fuse[operand] and extents(shapes[node]) != extents(shapes[operand])
+
+
+def native_roots(context: Context) -> list[int]:
+    """Native loops, and roots of native kernels, that are inside no other native loop."""
+    decisions = context.decisions
+    nodes = np.flatnonzero(~decisions.fuse & (decisions.unit == context.native)).tolist()
+    return [node for node in nodes if not context.is_inside_native(node)]
+
+
+def program_ns(context: Context) -> float:
+    """Nanoseconds of the whole program, native code at its own times and all else as XLA's default."""
+    model = context.model
+    total = context.program_ns
+    for node in native_roots(context):
+        saved = THUNK_NS
+        if node in model.callees:
+            loop = model.control(node)
+            saved = loop.default_ns(model.cores) - loop.native_ns()
+        total -= saved * context.executions(node)
+    return total
+
+
+def native_code(context: Context) -> float:
+    """Length of all native code (see `LoopCosts.code`), by which its compile time grows."""
+    total = 0.0
+    for node in native_roots(context):
+        if node in context.model.callees:
+            total += context.model.control(node).code
+        else:
+            total += region_code(context, [node])
+    return total
+
+
+def region_code(context: Context, roots: list[int]) -> float:
+    """Length of the code of some kernels."""
+    members = (n for root in roots for n in context.model.members(context.decisions.fuse, root))
+    return sum(code_length(context.graph, node) for node in members)
+
+
+def is_root(context: Context, node: int) -> bool:
+    """True for the root of a kernel that computes something."""
+    graph, fuse = context.graph, context.decisions.fuse
+    op = graph.ops[node]
+    view = op.name == "bitcast" and not fuse[graph.operand_lists[node][0]]
+    return bool(not fuse[node] and op.kind not in (OpKind.STRUCTURE, OpKind.CONTROL) and not view)
+
+
+def is_short(context: Context, node: int, limit_ns: float) -> bool:
+    """True for a kernel, no wall, of less work than a limit, its products as plain loops."""
+    if is_wall(context.graph, node):
+        return False
+    fuse = context.decisions.fuse
+    return context.model.cluster_ns(fuse, node, plain_products=True) < limit_ns
+
+
+def native_below(context: Context, limit_ns: float) -> Decisions:
+    """Decisions with every kernel of less estimated work on one core than that in native code, as it is."""
+    allowed = np.flatnonzero(context.masks.unit[:, context.native]).tolist()
+    chosen = [n for n in allowed if is_root(context, n) and is_short(context, n, limit_ns)]
+    wanted = context.decisions.copy()
+    wanted.unit[chosen] = context.native
+    return wanted
