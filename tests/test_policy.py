@@ -21,8 +21,10 @@ from graphopt.hlo.module.index import Role
 from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic.native import native_below
-from graphopt.policy.heuristic.steps import heuristic, heuristic_steps, one_core
+from graphopt.policy.heuristic import one_core
+from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import native_below
 
 
 @functools.cache
@@ -350,7 +352,6 @@ def test_a_loop_runs_on_one_core_unless_its_work_is_worth_two(side, stays):
         return jnp.cumsum((x > 0).astype(jnp.int8)).astype(jnp.float32)
 
     graph = program(narrow, (side * side,)).graph
-    model = CostModel(graph)
     decisions = graph.default.copy()
     widest = next(i for i, u in enumerate(graph.units) if u.kind is UnitKind.LOOP and u.threads > 1)
     roots = [
@@ -361,7 +362,9 @@ def test_a_loop_runs_on_one_core_unless_its_work_is_worth_two(side, stays):
     assert roots
     decisions.unit[roots] = widest
     before = split_loops(graph, decisions)
-    one_core(graph, model, decisions)
+    context = Context(graph, CostModel(graph), decisions)
+    edit = one_core.apply(context)
+    decisions = edit.applied_to(decisions) if edit else decisions
     largest = max(roots, key=lambda n: int(graph.elements[n]))
     assert (largest in split_loops(graph, decisions)) is stays
     assert split_loops(graph, decisions) <= before
@@ -375,8 +378,7 @@ def test_native_code_takes_kernels_up_to_a_limit_and_no_large_products():
     model = CostModel(graph)
     found = []
     for limit in (0.0, 5e3, 1e12):
-        decisions = graph.default.copy()
-        native_below(graph, model, decisions, limit)
+        decisions = native_below(Context(graph, model, graph.default), limit)
         changed = np.flatnonzero(decisions.unit != graph.default.unit)
         assert all(
             model.cluster_ns(graph.default.fuse, n, plain_products=True) < limit

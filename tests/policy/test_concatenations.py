@@ -14,7 +14,8 @@ from support import Captured, capture, nodes, normal
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, rewrite
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic.native import make_native
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import make_native
 
 
 def in_native_loop(
@@ -33,7 +34,7 @@ def decide_native(found: Captured) -> Decisions:
     """XLA's decisions, but the only loop native."""
     decisions = found.graph.default.copy()
     (loop,) = nodes(found.graph, "while")
-    make_native(found.graph, CostModel(found.graph), decisions, loop)
+    make_native(Context(found.graph, CostModel(found.graph), decisions), decisions, loop)
     return decisions
 
 

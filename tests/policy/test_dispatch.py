@@ -16,9 +16,10 @@ from graphopt.hlo import Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.policy import resolve
-from graphopt.policy.heuristic.caller_thread import MAX_LIBRARY_CALLS, asynchronous, is_negligible
-from graphopt.policy.heuristic.native import program_ns
+from graphopt.policy.heuristic.caller_thread import LIMITS, asynchronous, is_negligible
 from graphopt.policy.heuristic.steps import heuristic_steps
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import program_ns
 from graphopt.policy.network.decision_space import field_inputs
 
 NAME = "caller-thread"
@@ -43,13 +44,13 @@ def test_programs_that_end_before_a_worker_would_wake_the_caller(size, expected)
 
 
 @pytest.mark.parametrize(
-    ("count", "expected"), [(MAX_LIBRARY_CALLS, True), (MAX_LIBRARY_CALLS + 1, False)]
+    ("count", "expected"), [(LIMITS.max_library_calls, True), (LIMITS.max_library_calls + 1, False)]
 )
 def test_programs_of_many_library_calls_stay_with_a_worker(count, expected):
     def fn(x: jax.Array, weights: jax.Array) -> Any:
         return sum(jnp.sin(x @ weights[i] + 1.0) for i in range(count))
 
-    weights = normal(MAX_LIBRARY_CALLS + 1, 48, 48)
+    weights = normal(LIMITS.max_library_calls + 1, 48, 48)
     assert bool(chosen(capture(fn, normal(16, 48), weights).graph)) is expected
 
 
@@ -77,9 +78,10 @@ def test_native_loops_count_at_their_own_time():
     model = CostModel(graph)
     (loop,) = nodes(graph, "while")
     runtime, native = (unit(graph, kind) for kind in (UnitKind.RUNTIME, UnitKind.NATIVE))
-    default = program_ns(graph, model, changed(graph.default, unit={loop: runtime}))
+    default = program_ns(Context(graph, model, changed(graph.default, unit={loop: runtime})))
     assert default == model.computations[-1].default_ns(model.cores)
-    assert program_ns(graph, model, changed(graph.default, unit={loop: native})) < default / 2
+    fast = program_ns(Context(graph, model, changed(graph.default, unit={loop: native})))
+    assert fast < default / 2
 
 
 def test_the_network_leaves_the_thread_as_it_is():

@@ -13,8 +13,9 @@ from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.training.gate import CLOSED, Trial, choose_gate, gate_metrics
 from graphopt.machine import UnitKind, probe
 from graphopt.policy import registry
-from graphopt.policy.heuristic.native import native_code
 from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import native_code
 from graphopt.policy.network.checkpoint import PolicySpec, load, save
 from graphopt.policy.network.features import extract
 from graphopt.policy.network.gated import Gate, GuardedPolicy, Judged, judge, together
@@ -206,9 +207,10 @@ def test_a_network_that_makes_too_much_native_is_no_candidate(graph, monkeypatch
 def test_native_code_counts_loops_with_all_inside(graph):
     model = CostModel(graph)
     whole = heuristic(graph)
-    assert native_code(graph, model, graph.default.with_changes(unit=0 * whole.unit)) == 0
+    nowhere = graph.default.with_changes(unit=0 * whole.unit)
+    assert native_code(Context(graph, model, nowhere)) == 0
     loops = [n for n in model.callees if graph.units[whole.unit[n]].kind is UnitKind.NATIVE]
-    size = native_code(graph, model, whole)
+    size = native_code(Context(graph, model, whole))
     assert loops and size >= max(model.control(n).code for n in loops)
 
 

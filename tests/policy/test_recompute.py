@@ -80,7 +80,7 @@ def test_what_is_cheap_and_read_across_memory_is_not_written(monkeypatch):
     kept = heuristic_steps(graph, ["keep in memory"])
     hot = graph.default.fuse & (graph.elements == 512 * 96)
     assert not (hot & ~kept.fuse).any()
-    monkeypatch.setattr("graphopt.policy.heuristic.materialize.ACROSS_NS", 0.0)
+    monkeypatch.setattr("graphopt.policy.heuristic.keep_in_memory.ACROSS_NS", 0.0)
     free = heuristic_steps(graph, ["keep in memory"])
     assert (hot & ~free.fuse).any()
 

@@ -11,8 +11,9 @@ from support import Captured, capture, nodes
 from graphopt.costs.model import CostModel
 from graphopt.hlo import rewrite
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic.native import make_native
 from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import make_native
 
 
 def liberties(board: jax.Array, table: jax.Array, wide: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -53,7 +54,7 @@ def test_they_leave_native_kernels_and_results_stay(program):
     graph = program.graph
     decisions = graph.default.copy()
     (loop,) = nodes(graph, "while")
-    make_native(graph, CostModel(graph), decisions, loop)
+    make_native(Context(graph, CostModel(graph), decisions), decisions, loop)
     left = np.flatnonzero(graph.default.fuse & ~decisions.fuse).tolist()
     assert left and set(left) <= set(views(program))
     result = program.compile(rewrite(graph, decisions).data)()

@@ -11,14 +11,12 @@ import pytest
 from jax import lax
 from support import Captured, capture, nodes, normal
 
-from graphopt.costs.model import CostModel
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic.native import small_runs
-from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
 
 SHIFTED = CODE["window-doubling"]
 
@@ -61,8 +59,7 @@ def test_cumulative_sums_keep_their_order():
 @pytest.mark.parametrize(("rows", "kind"), [(40, UnitKind.NATIVE), (2000, UnitKind.LOOP)])
 def test_short_windows_become_native_and_long_ones_stay_in_loop_kernels(rows, kind):
     found, (node,) = windows_of(sums(7, 7), rows, 128)
-    decisions = found.graph.default.copy()
-    small_runs(found.graph, CostModel(found.graph), decisions, set())
+    decisions = heuristic_steps(found.graph, ["small runs"])
     assert found.graph.units[decisions.unit[node]].kind is kind
     assert decisions.restructure[node] == SHIFTED
 
@@ -73,13 +70,11 @@ def test_what_saves_too_little_of_the_program_stays():
         return sums(3, 3)(x), wide @ wide.T
 
     found, (node,) = windows_of(beside_a_product, 80, 128)
-    decisions = found.graph.default.copy()
-    small_runs(found.graph, CostModel(found.graph), decisions, set())
+    decisions = heuristic_steps(found.graph, ["small runs"])
     assert decisions.unit[node] == found.graph.default.unit[node]
     assert not decisions.restructure[node]
     alone, (node,) = windows_of(sums(3, 3), 80, 128)
-    decisions = alone.graph.default.copy()
-    small_runs(alone.graph, CostModel(alone.graph), decisions, set())
+    decisions = heuristic_steps(alone.graph, ["small runs"])
     assert decisions.unit[node] != alone.graph.default.unit[node]
 
 
