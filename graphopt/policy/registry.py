@@ -5,19 +5,37 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from graphopt.errors import GraphOptError, PolicyError
 from graphopt.hlo import Decisions, Graph
-from graphopt.policy.heuristic.steps import heuristic
-
-if TYPE_CHECKING:
-    from graphopt.policy.network.gated import Judged
+from graphopt.policy.heuristic.steps import choose, heuristic
+from graphopt.policy.heuristic.support.step import Applied
 
 Policy = Callable[[Graph], Decisions | None]
 """Decides for one graph; None means: no gain expected, leave the module to XLA."""
+
+
+class Choice(Protocol):
+    """Decisions, and who stands behind them."""
+
+    @property
+    def decisions(self) -> Decisions:
+        """Inside the graph's masks."""
+
+    @property
+    def name(self) -> str:
+        """Who proposed them."""
+
+    @property
+    def speedup(self) -> float:
+        """Expected speed-up over XLA's default; 0 where nothing is promised."""
+
+    @property
+    def steps(self) -> tuple[Applied, ...]:
+        """Steps of the heuristic behind them, in order."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,7 @@ class NamedPolicy:
     decide: Policy
     built_in: bool
     note: str = ""
-    choose: Callable[[Graph], Judged | None] | None = None
+    choose: Callable[[Graph], Choice | None] | None = None
 
 
 def xla_default(graph: Graph) -> Decisions:
@@ -77,7 +95,8 @@ def resolve(policy: str | os.PathLike[str] | Policy) -> NamedPolicy:
                 fix=f"Use one of {', '.join(names())}, the directory of a checkpoint, or pass a "
                 "function Graph -> Decisions | None.",
             )
-        return NamedPolicy(name, name, _BUILT_IN[name], built_in=True)
+        told = choose if name == "heuristic" else None
+        return NamedPolicy(name, name, _BUILT_IN[name], built_in=True, choose=told)
     if not callable(policy):
         raise PolicyError(
             what=f"a policy must be a name or a function, got {type(policy).__name__}",
@@ -106,14 +125,14 @@ def _shipped() -> NamedPolicy:
     """The shipped checkpoint; the heuristic, with a note, where it is missing or does not fit."""
     try:
         if not SHIPPED.is_dir():
-            return NamedPolicy("heuristic", "heuristic", heuristic, built_in=True)
+            return resolve("heuristic")
         return _from_checkpoint(SHIPPED)
     except Exception as error:  # whatever is wrong with it, the user's program must go on
         reason = (
             error.what if isinstance(error, GraphOptError) else f"{type(error).__name__}: {error}"
         )
         note = f"the shipped policy cannot be used ({reason}); the heuristic decides"
-        return NamedPolicy("heuristic", "heuristic", heuristic, built_in=True, note=note)
+        return replace(resolve("heuristic"), note=note)
 
 
 def _from_checkpoint(path: Path) -> NamedPolicy:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.hlo import Graph
+    from graphopt.hlo import Decisions, Graph
     from graphopt.policy import NamedPolicy, Policy
     from graphopt.render import Explanation, ModuleExplanation
     from graphopt.store import Store
@@ -59,10 +59,7 @@ def _module(
     from graphopt.render.clocks import best_times
     from graphopt.render.explanation import explain_module
 
-    decisions = None if policy is None else policy.decide(graph)
-    remark = ""
-    if policy is not None and decisions is None:
-        remark = f"{policy.name} expects no gain: the module is left to XLA"
+    decisions, remark = _decided(graph, policy)
     times, clock = best_times(graph, store)
     return explain_module(
         graph,
@@ -72,6 +69,20 @@ def _module(
         remark=remark,
         label=label,
     )
+
+
+def _decided(graph: Graph, policy: NamedPolicy | None) -> tuple[Decisions | None, str]:
+    """What a policy decides, None for XLA's default, and what it says of it."""
+    if policy is None:
+        return None, ""
+    no_gain = f"{policy.name} expects no gain: the module is left to XLA"
+    if policy.choose is None:
+        decisions = policy.decide(graph)
+        return decisions, no_gain if decisions is None else ""
+    choice = policy.choose(graph)
+    if choice is None:
+        return None, no_gain
+    return choice.decisions, "\n  ".join([f"decided by {choice.name}", *map(str, choice.steps)])
 
 
 def explain_workload(workload: str, policy: str | None, html: Path | None) -> str:

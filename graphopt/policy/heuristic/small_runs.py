@@ -105,7 +105,8 @@ def _place_window(context: Context, wanted: Decisions, node: int) -> float:
     graph, window = context.graph, context.model.windows[node]
     threads = graph.units[wanted.unit[node]].threads
     now = window.loop_ns / threads + (WINDOW_SPLIT_NS if threads > 1 else 0.0)
-    may_move = window.loop_ns <= LIMITS.long_window_ns and graph.masks.unit[node, context.native]
+    allowed = bool(graph.masks.unit[node, context.native])
+    may_move = allowed and window.loop_ns <= LIMITS.long_window_ns
     if may_move:
         then, shifted = window.native_ns, window.is_shifted
     elif window.is_shifted_in_loops and window.shifted_loop_ns is not None:
@@ -134,7 +135,7 @@ def _replace_slow_call(context: Context, wanted: Decisions, node: int) -> float:
         return 0.0
     wanted.unit[node] = context.native
     wanted.restructure[node] = opening_code(graph, node)
-    return (call - replacement) * context.executions(node)
+    return float(call - replacement) * context.executions(node)
 
 
 def _runs_often(graph: Graph, index: int) -> bool:

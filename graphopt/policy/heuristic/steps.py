@@ -61,16 +61,15 @@ class Decided:
 
     Attributes:
         decisions: inside the graph's masks.
-        applied: the steps that changed something, in order.
+        steps: the steps that changed something, in order.
+        name: who decided, for reports.
+        speedup: always 0: the steps' estimates are good for comparing forms, not for a promise.
     """
 
     decisions: Decisions
-    applied: tuple[Applied, ...]
-
-    @property
-    def reason(self) -> str:
-        """Names of the steps, for one line of a report."""
-        return ", ".join(record.step for record in self.applied) or "no step applies"
+    steps: tuple[Applied, ...]
+    name: str = "heuristic"
+    speedup: float = 0.0
 
 
 def check_table(table: tuple[Step, ...]) -> None:
@@ -97,11 +96,17 @@ check_table(TABLE)
 
 def heuristic(graph: Graph) -> Decisions | None:
     """Decisions for one graph, or None where no gain is expected."""
+    decided = choose(graph)
+    return None if decided is None else decided.decisions
+
+
+def choose(graph: Graph) -> Decided | None:
+    """The same with the steps behind the decisions."""
     model = CostModel(graph)
     if caller_thread.is_negligible(graph, model):
         return None
-    decisions = decide(graph, STEPS, model).decisions
-    return None if decisions.same_as(graph.default) else decisions
+    decided = decide(graph, STEPS, model)
+    return None if decided.decisions.same_as(graph.default) else decided
 
 
 def heuristic_steps(

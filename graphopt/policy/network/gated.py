@@ -20,9 +20,10 @@ from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.heuristic.caller_thread import is_negligible
 from graphopt.policy.heuristic.native_loops import MAX_NATIVE_CODE
-from graphopt.policy.heuristic.steps import STEPS, heuristic, heuristic_steps
+from graphopt.policy.heuristic.steps import STEPS, decide, heuristic
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import native_code
+from graphopt.policy.heuristic.support.step import Applied
 from graphopt.policy.network.features import extract
 from graphopt.policy.network.learned import LearnedPolicy, most_likely, proposal
 from graphopt.policy.network.numpy_network import Encoded, NumpyPolicy
@@ -74,6 +75,7 @@ class Judged:
         gain: expected log speed-up over XLA's default.
         low_gain: low quantile of the log speed-up over the heuristic.
         own: it is what the network itself proposes.
+        steps: the heuristic's steps behind what the network started from.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Judged:
     gain: float
     low_gain: float
     own: bool = False
+    steps: tuple[Applied, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -197,11 +200,16 @@ class GuardedPolicy:
         model = CostModel(graph)
         if is_negligible(graph, model):
             return None
-        start = heuristic_steps(graph, STEPS, model)
+        decided = decide(graph, STEPS, model)
+        start = decided.decisions
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine, start))
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)
         chosen = found[self.gate.choose([j.low_gain for j in found], own_index(found))]
-        return None if chosen.decisions.same_as(graph.default) else chosen
+        return (
+            None
+            if chosen.decisions.same_as(graph.default)
+            else replace(chosen, steps=decided.steps)
+        )
