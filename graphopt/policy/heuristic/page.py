@@ -15,8 +15,8 @@ _HEAD = """# The heuristic
 What a careful engineer would change in XLA:CPU's decisions, as a table of steps. Each step looks at a graph
 under the decisions of the steps before it, and says what it would change and what that saves per run of the
 program. An edit counts if it saves more than the step's threshold; steps without one judge each change by
-itself. `explain` and `report()` name the steps behind a decision, also where the learned policy decides, which
-starts from the heuristic.
+itself. `explain` and `report()` name the steps behind a decision, also where the learned policy decides,
+which starts from the heuristic.
 
 This page is made from the table: `python -m graphopt.policy.heuristic.page > docs/heuristic.md`.
 """

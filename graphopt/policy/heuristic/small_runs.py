@@ -113,7 +113,7 @@ def _place_window(context: Context, wanted: Decisions, node: int) -> float:
         then, shifted = window.shifted_loop_ns / threads, True
     else:
         return 0.0
-    saved = (now - then) * context.executions(node)
+    saved: float = (now - then) * context.executions(node)
     least = max(LIMITS.min_window_saved_ns, LIMITS.min_saved_share * context.program_ns)
     if saved <= least:
         return 0.0

@@ -1,0 +1,68 @@
+"""The heuristic's table: order, names, thresholds, records, its page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import capture, captured, normal
+
+from graphopt.errors import PolicyError
+from graphopt.policy import resolve
+from graphopt.policy.heuristic import steps as table
+from graphopt.policy.heuristic.page import page
+from graphopt.policy.heuristic.steps import STEPS, TABLE, check_table, decide, heuristic_steps
+from policy.heuristic.stepping import loop
+
+
+def test_a_step_that_stands_above_what_it_builds_on_is_refused():
+    with pytest.raises(PolicyError, match="needs native loops above it"):
+        check_table((*TABLE[1:], TABLE[0]))
+
+
+def test_a_name_may_stand_only_once():
+    with pytest.raises(PolicyError, match="is there twice"):
+        check_table((*TABLE, TABLE[0]))
+
+
+def test_a_misspelt_step_is_an_error():
+    graph = captured("cartpole_rollout").graph
+    with pytest.raises(PolicyError, match="there is no step 'nativ loops'"):
+        heuristic_steps(graph, ["nativ loops"])
+
+
+def test_an_edit_that_saves_less_than_its_threshold_is_not_made(monkeypatch):
+    graph = capture(loop, normal(64)).graph
+    assert [record.step for record in decide(graph, ["native loops"]).steps] == ["native loops"]
+    strict = replace(TABLE[0], min_saved_ns=1e12, min_saved_share=0.0)
+    monkeypatch.setattr(table, "TABLE", (strict, *TABLE[1:]))
+    decided = decide(graph, ["native loops"])
+    assert decided.steps == () and decided.decisions.same_as(graph.default)
+
+
+@pytest.mark.parametrize("policy", ["heuristic", "shipped"])
+def test_policies_name_the_steps_behind_their_decisions(policy):
+    choose = resolve(policy).choose
+    assert choose is not None
+    choice = choose(capture(loop, normal(64)).graph)
+    assert choice is not None
+    assert "native loops" in [record.step for record in choice.steps]
+    assert all(record.nodes > 0 and record.reason for record in choice.steps)
+
+
+def test_every_step_is_one_module_of_its_name():
+    for step in TABLE:
+        assert step.apply.__module__.rsplit(".", 1)[1] == step.name.replace(" ", "_")
+
+
+def test_every_judgement_has_a_unit_and_a_meaning():
+    rows = [row for step in TABLE for row in step.thresholds()]
+    assert len(rows) > 20
+    assert all(unit and meaning for _, _, unit, meaning in rows)
+
+
+def test_the_page_is_the_tables():
+    written = (Path(__file__).parents[3] / "docs" / "heuristic.md").read_text()
+    assert written == page(), "python -m graphopt.policy.heuristic.page > docs/heuristic.md"
+    assert all(f"{n}. {name}" in written for n, name in enumerate(STEPS, 1))
