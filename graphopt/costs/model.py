@@ -20,9 +20,9 @@ from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.plan.clusters import fused_into
 from graphopt.machine import UnitKind
 
 MIN_SAVED_NS: Final = 500.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt.hlo.emit.protos import ModuleWriter, Scope, write_item
-from graphopt.hlo.emit.regions import RegionWriter
+from graphopt.hlo.emit.regions import Outer, RegionWriter
 from graphopt.hlo.graph.graph import Computation, Graph
 from graphopt.hlo.module.proto import HloComputationProto
 from graphopt.hlo.plan.clusters import Clustering
@@ -69,6 +69,6 @@ class ComputationWriter:
         instruction.control_predecessor_ids.extend(sorted(before))
 
     def _write_region(self, region: Region) -> None:
-        writer = RegionWriter(self, region)
+        writer = RegionWriter(Outer(self.module, self.plan, self.scope, self.values), region)
         call = writer.run()
         self._add_control(call, region.items, region.items[0])

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from graphopt.hlo.emit.protos import Scope, write_item
+from graphopt.hlo.emit.protos import ModuleWriter, Scope, write_item
 from graphopt.hlo.module.index import SMALL_CALL
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.plan.regions import Region, item_reads, region_inputs
+from graphopt.hlo.plan.regions import Plan, Region, item_reads, region_inputs
 
-if TYPE_CHECKING:
-    from graphopt.hlo.emit.module import ComputationWriter
+
+@dataclass(frozen=True)
+class Outer:
+    """The computation around a region, while it is written.
+
+    Attributes:
+        module: the module being written.
+        plan: of the computation.
+        scope: where its instructions go.
+        values: node in memory -> local instruction id.
+    """
+
+    module: ModuleWriter
+    plan: Plan
+    scope: Scope
+    values: dict[int, int]
 
 
 class RegionWriter:
     """Outlines a region into a computation of its own and calls it."""
 
-    def __init__(self, outer: ComputationWriter, region: Region) -> None:
+    def __init__(self, outer: Outer, region: Region) -> None:
         """Prepares the outlined computation."""
         self.outer = outer
-        self.graph = outer.graph
+        self.graph = outer.module.graph
         self.region = region
         self.members = set(region.items)
         self.clustering = outer.module.clustering
-        name = f"native_region_{outer.computation.name}"
+        name = f"native_region_{outer.plan.items.computation.name}"
         self.scope = Scope(outer.module, outer.module.new_computation(name))
         self.values: dict[int, int] = {}
         self.arguments: list[int] = []
@@ -70,7 +85,7 @@ class RegionWriter:
             for node in item_reads(self.graph, self.clustering, item):
                 if plan.items.item_of[node] in self.members:
                     needed[node] = None
-        root = self.outer.computation.root
+        root = self.outer.plan.items.computation.root
         if plan.items.item_of[root] in self.members:
             needed[root] = None
         return list(needed)

@@ -7,15 +7,14 @@ inside one of XLA's own small calls is native.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo.graph.columns import make_graph
+from graphopt.hlo.graph.drafts import Draft, Drafts
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Graph
 from graphopt.hlo.graph.in_place import (
     InPlaceAnalysis,
-    Value,
     broken_hazards,
     fusion_targets,
     skip_bitcasts,
@@ -36,32 +35,6 @@ from graphopt.hlo.module.opcodes import OP_BY_NAME, SIDE_EFFECTS, OpKind
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.module.toposort import topological_order
 from graphopt.machine import Machine, Unit, UnitKind, probe
-
-
-@dataclass
-class Draft:
-    """A node while the graph is being built; operands are positions in `Builder.drafts`."""
-
-    opcode: str
-    attributes: bytes
-    proto: Any
-    operands: tuple[int, ...]
-    computation: int
-    fused: bool
-    kind: UnitKind = UnitKind.LOOP
-    threads: int = 1
-    config: bytes = b""
-    called: tuple[int, ...] = ()
-    bare: bool = False
-    frozen: tuple[int, str] | None = None
-    """(FROZEN_ROOT or FROZEN_FUSED, rule name) where in-place promises fix `fused`."""
-    reads: frozenset[Value] = frozenset()
-    alias: Value | None = None
-    """For a bitcast: the buffer that it names, if its operand is in memory by default."""
-    control: list[int] = field(default_factory=list)
-    instances: list[tuple[int, int]] = field(default_factory=list)
-    """(computation id, local id) of the instructions that became this node."""
-
 
 _DROPPED_FIELDS: Final = (
     "name", "metadata", "id", "operand_ids", "control_predecessor_ids", "called_computation_ids",
@@ -100,9 +73,7 @@ def build_from_module(module: ModuleIndex, machine: Machine) -> Graph:
 
 def build_over(module: ModuleIndex, units: tuple[Unit, ...]) -> Graph:
     """The graph of a parsed, supported module, to be decided over some execution units."""
-    builder = Builder(module)
-    builder.run()
-    return make_graph(builder, units)
+    return make_graph(Builder(module).run(), units)
 
 
 class Builder:
@@ -128,26 +99,22 @@ class Builder:
                 fix="nothing to do: the module keeps XLA's default",
                 rule="in-place-order",
             )
-        self.drafts: list[Draft] = []
-        self.values: dict[tuple[int, int], int] = {}
-        """(computation id, local id) -> draft of the value in memory."""
-        self.order: list[list[int]] = []
-        """Per graph computation, its drafts in final order."""
-        self.owners: list[ComputationIndex] = []
-        """Per graph computation, its index entry."""
+        self.made = Drafts(module, self.analysis)
+        self.drafts, self.values = self.made.drafts, self.made.values
         self._merged: dict[tuple[Any, ...], int] = {}
         self._scratch = HloInstructionProto()
 
-    def run(self) -> None:
+    def run(self) -> Drafts:
         """Builds and orders the drafts of every computation."""
         for computation in self.module.graph_computations():
             if is_inlined_call_body(self.module, computation):
                 continue
             first = len(self.drafts)
-            self.owners.append(computation)
+            self.made.owners.append(computation)
             self._add_computation(computation)
             live = self._live(computation, first)
-            self.order.append(self._ordered(computation, live))
+            self.made.order.append(self._ordered(computation, live))
+        return self.made
 
     def _add_computation(self, computation: ComputationIndex) -> None:
         pinned = self._pinned(computation)
@@ -241,7 +208,7 @@ class Builder:
                 attributes=self._attributes(inner, keep_config=False),
                 proto=inner.proto,
                 operands=tuple([mapping[i] for i in inner.operands]),
-                computation=len(self.owners) - 1,
+                computation=len(self.made.owners) - 1,
                 fused=not is_root,
                 kind=UnitKind.LOOP if looped else UnitKind.RUNTIME,
                 called=inner.called,
@@ -326,7 +293,7 @@ class Builder:
             attributes=self._attributes(loop, keep_config=True),
             proto=loop.proto,
             operands=(operand,),
-            computation=len(self.owners) - 1,
+            computation=len(self.made.owners) - 1,
             fused=False,
             kind=UnitKind.NATIVE,
             called=loop.called,
@@ -347,7 +314,7 @@ class Builder:
             attributes=self._attributes(instruction, keep_config=not wrappable),
             proto=instruction.proto,
             operands=tuple([self.values[computation.id, i] for i in instruction.operands]),
-            computation=len(self.owners) - 1,
+            computation=len(self.made.owners) - 1,
             fused=False,
             kind=UnitKind.LOOP if wrappable else UnitKind.RUNTIME,
             called=instruction.called,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from graphopt.hlo.graph.decisions import FIELDS, Decisions
+from graphopt.hlo.graph.drafts import Draft, Drafts
 from graphopt.hlo.graph.graph import Computation, Graph, InPlace, Source
 from graphopt.hlo.graph.in_place import Value
 from graphopt.hlo.module import backend_config
@@ -16,21 +17,18 @@ from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.module.schedule import read_schedule
 from graphopt.machine import Unit, UnitKind
 
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.build import Builder, Draft
 
-
-def make_graph(builder: Builder, units: tuple[Unit, ...]) -> Graph:
-    """The graph of a finished builder, over the given execution units."""
-    order = [node for nodes in builder.order for node in nodes]
-    drafts = [builder.drafts[node] for node in order]
+def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
+    """The graph of finished drafts, over the given execution units."""
+    order = [node for nodes in made.order for node in nodes]
+    drafts = [made.drafts[node] for node in order]
     new = {old: i for i, old in enumerate(order)}
     operands = [[new[o] for o in draft.operands] for draft in drafts]
-    computations = _computations(builder, new)
+    computations = _computations(made, new)
     columns = _shape_columns([draft.proto.shape for draft in drafts])
     control = [(new[b], i) for i, draft in enumerate(drafts) for b in draft.control]
     return Graph(
-        name=builder.module.proto.name,
+        name=made.module.proto.name,
         units=units,
         opcode=np.array([OP_BY_NAME[d.opcode].code for d in drafts], np.int16),
         **columns,
@@ -40,8 +38,8 @@ def make_graph(builder: Builder, units: tuple[Unit, ...]) -> Graph:
         computation=np.array([d.computation for d in drafts], np.int32),
         computations=computations,
         default=_default_decisions(drafts, units),
-        in_place=_in_place(builder, drafts, operands, new, computations),
-        source=_source(builder, drafts, order),
+        in_place=_in_place(made, drafts, operands, new, computations),
+        source=_source(made, drafts, order),
     )
 
 
@@ -79,19 +77,19 @@ def _shape_columns(shapes: list[Any]) -> dict[str, Any]:
     }
 
 
-def _computations(builder: Builder, new: dict[int, int]) -> tuple[Computation, ...]:
-    index_of = {owner.id: i for i, owner in enumerate(builder.owners)}
+def _computations(made: Drafts, new: dict[int, int]) -> tuple[Computation, ...]:
+    index_of = {owner.id: i for i, owner in enumerate(made.owners)}
     out = []
     first = 0
-    for owner, nodes in zip(builder.owners, builder.order, strict=True):
+    for owner, nodes in zip(made.owners, made.order, strict=True):
         caller = parent = trips = None
         if owner.caller is not None:
-            local, caller_id = _outer_caller(builder, owner.caller)
-            caller = new[builder.values[caller_id, local]]
+            local, caller_id = _outer_caller(made, owner.caller)
+            caller = new[made.values[caller_id, local]]
             parent = index_of[caller_id]
             trips = 1
             if owner.role in (Role.LOOP_BODY, Role.LOOP_CONDITION):
-                loop = builder.module.computations[owner.caller[1]].by_id[owner.caller[0]]
+                loop = made.module.computations[owner.caller[1]].by_id[owner.caller[0]]
                 trips = backend_config.trip_count(loop.proto.backend_config)
         out.append(
             Computation(
@@ -100,7 +98,7 @@ def _computations(builder: Builder, new: dict[int, int]) -> tuple[Computation, .
                 role=owner.role,
                 first=first,
                 end=first + len(nodes),
-                root=new[builder.values[owner.id, owner.root]],
+                root=new[made.values[owner.id, owner.root]],
                 caller=caller,
                 parent=parent,
                 trip_count=trips,
@@ -110,12 +108,12 @@ def _computations(builder: Builder, new: dict[int, int]) -> tuple[Computation, .
     return tuple(out)
 
 
-def _outer_caller(builder: Builder, caller: tuple[int, int]) -> tuple[int, int]:
+def _outer_caller(made: Drafts, caller: tuple[int, int]) -> tuple[int, int]:
     """The caller, or the small call around it where that call was dissolved."""
     local, owner_id = caller
-    if (owner_id, local) in builder.values:
+    if (owner_id, local) in made.values:
         return caller
-    outer = builder.module.computations[owner_id].caller
+    outer = made.module.computations[owner_id].caller
     assert outer is not None  # only the body of a dissolved call has no nodes of its own
     return outer
 
@@ -140,9 +138,9 @@ def _default_decisions(drafts: list[Draft], units: tuple[Unit, ...]) -> Decision
     return decisions
 
 
-def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:
+def _source(made: Drafts, drafts: list[Draft], order: list[int]) -> Source:
     return Source(
-        module=builder.module,
+        module=made.module,
         attributes=[d.attributes for d in drafts],
         names=[d.proto.name for d in drafts],
         metadata=[d.proto.metadata for d in drafts],
@@ -150,19 +148,19 @@ def _source(builder: Builder, drafts: list[Draft], order: list[int]) -> Source:
         called=[d.called for d in drafts],
         config=[d.config for d in drafts],
         bare=[d.bare for d in drafts],
-        position=_positions(builder, drafts, order),
+        position=_positions(made, drafts, order),
         frozen=[d.frozen for d in drafts],
         instances=[tuple(d.instances) for d in drafts],
     )
 
 
-def _positions(builder: Builder, drafts: list[Draft], order: list[int]) -> list[int]:
+def _positions(made: Drafts, drafts: list[Draft], order: list[int]) -> list[int]:
     """Rank of every node by schedule; nodes of one fusion follow each other in the order of `order`."""
-    module, schedule = builder.module, read_schedule(builder.module)
+    module, schedule = made.module, read_schedule(made.module)
     keys = []
     for draft, number in zip(drafts, order, strict=True):
         owner, local = draft.instances[0]
-        while (owner, local) not in builder.values:  # inside a fusion, or a dissolved call
+        while (owner, local) not in made.values:  # inside a fusion, or a dissolved call
             caller = module.computations[owner].caller
             assert caller is not None
             local, owner = caller
@@ -174,7 +172,7 @@ def _positions(builder: Builder, drafts: list[Draft], order: list[int]) -> list[
 
 
 def _in_place(
-    builder: Builder,
+    made: Drafts,
     drafts: list[Draft],
     operands: list[list[int]],
     new: dict[int, int],
@@ -183,11 +181,11 @@ def _in_place(
     count = len(drafts)
     reads, zone, before = [0] * count, [0] * count, [0] * count
     writers: list[tuple[int, ...]] = []
-    for owner, computation in zip(builder.owners, computations, strict=True):
+    for owner, computation in zip(made.owners, computations, strict=True):
         bit_of_source: dict[Value, int] = {}
         here: list[int] = []
-        for hazard in builder.analysis.hazards[owner.id]:
-            writer = new.get(builder.values[owner.id, hazard.writer])
+        for hazard in made.analysis.hazards[owner.id]:
+            writer = new.get(made.values[owner.id, hazard.writer])
             if writer is None:
                 continue
             bit = 1 << len(here)

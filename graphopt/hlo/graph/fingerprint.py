@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from graphopt.hlo.graph.derived import derives
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import ModuleIndex
 from graphopt.hlo.module.proto import HloInstructionProto
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
 _IGNORED: Final = ("name", "metadata", "id", "operand_ids", "called_computation_ids",
                    "control_predecessor_ids", "original_value")  # fmt: skip
@@ -34,6 +33,7 @@ def hash_computation(module: ModuleIndex, computation_id: int) -> bytes:
     return digest.digest()
 
 
+@derives("fingerprint")
 def fingerprint(graph: Graph) -> str:
     """Digest of everything about a graph but names, ids and metadata."""
     index_of = {c.id: i for i, c in enumerate(graph.computations)}

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.graph.decisions import Decisions, Masks
+from graphopt.hlo.graph.derived import fact
 from graphopt.hlo.module.index import ModuleIndex, Role
 from graphopt.hlo.module.opcodes import OPS, Op
 from graphopt.hlo.module.proto import DType, OpMetadata
 from graphopt.machine import Unit, UnitKind
-
-if TYPE_CHECKING:
-    from graphopt.hlo.replace.result import Restructured
-    from graphopt.hlo.restructure.rows.hoist import Plan
 
 IntArray = NDArray[np.int32]
 
@@ -212,35 +209,26 @@ class Graph:
                 sizes[computation.caller] += sum(sizes[computation.first : computation.end])
         return sizes
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """Hex digest of structure, shapes, dtypes and XLA's decisions; not of names or metadata."""
-        from graphopt.hlo.graph.fingerprint import fingerprint  # it reads graphs
+        return str(fact(self, "fingerprint"))
 
-        return fingerprint(self)
-
-    @cached_property
+    @property
     def library_nodes(self) -> tuple[list[bool], list[bool]]:
         """Per node: may it sit inside a library cluster, and may it be the root of one?"""
-        from graphopt.hlo.legal.library_support import library_nodes  # it reads graphs
+        found: tuple[list[bool], list[bool]] = fact(self, "library_nodes")
+        return found
 
-        return library_nodes(self)
-
-    @cached_property
+    @property
     def regional(self) -> NDArray[np.bool_]:
         """bool [N]; nodes that a native region may contain as they are, called computations included."""
-        from graphopt.hlo.legal.region_support import regional_nodes  # it reads graphs
-
-        return regional_nodes(self)
-
-    @cached_property
-    def restructured(self) -> dict[bytes, Restructured]:
-        """Restructured graphs made from this one, by codes (see `graphopt.hlo.restructure`)."""
-        return {}
+        found: NDArray[np.bool_] = fact(self, "regional")
+        return found
 
     @cached_property
-    def hoist_plans(self) -> dict[int, Plan | None]:
-        """Plans made for loops of this graph, by node (see `graphopt.hlo.restructure.rows.hoist`)."""
+    def derived(self) -> dict[Any, Any]:
+        """What was derived from the graph so far (see `graphopt.hlo.graph.derived`)."""
         return {}
 
     @cached_property
@@ -250,12 +238,11 @@ class Graph:
         copies = np.array([op.name == "copy" for op in self.ops], np.bool_)
         return copies & runtime[self.default.unit]
 
-    @cached_property
+    @property
     def masks(self) -> Masks:
         """Legal values of every decision, with the names of the rules that forbid the others."""
-        from graphopt.hlo.legal.rules import make_masks  # the rules read graphs
-
-        return make_masks(self)
+        found: Masks = fact(self, "masks")
+        return found
 
     def source_line(self, node: int) -> str:
         """The user's operation name of a node, from HLO metadata; empty if there is none."""

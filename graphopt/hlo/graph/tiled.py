@@ -8,13 +8,11 @@ plain loops over the same arrays to a third of the time and less.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DType
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
 MIN_ELEMENTS: Final = 1024
 """Smallest kernel that is written for the loop generator: below, both take the same time."""

@@ -7,19 +7,19 @@ legal whatever they hold.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from graphopt.hlo.graph.derived import derives
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.machine import units
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
 MAX_RANK: Final = 6
 
 _ELEMENTWISE: Final = units.LIBRARY_UNARY | units.LIBRARY_BINARY
 
 
+@derives("library_nodes")
 def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
     """Per node: may it sit inside a library cluster, and may it be the root of one?"""
     inside = [False] * len(graph)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.hlo.graph.derived import derives
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import ComputationIndex, Instruction
 from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.machine import UnitKind
 
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
-
+@derives("regional")
 def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
     """bool [N]; nodes that a native region may contain, called computations included.
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import DecisionError, UnsupportedModuleError
 from graphopt.hlo.graph.decisions import ALLOWED, Masks
-from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT
+from graphopt.hlo.graph.derived import derives
+from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Computation, Graph
 from graphopt.hlo.legal.region_support import regional_nodes
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.opcodes import OpKind
@@ -28,9 +29,6 @@ from graphopt.hlo.restructure.rules import opened, restructure_rules
 from graphopt.hlo.restructure.table import RESTRUCTURES
 from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
 from graphopt.machine import UnitKind
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Computation, Graph
 
 BoolArray = NDArray[np.bool_]
 
@@ -246,6 +244,7 @@ def _bits_after(first: int, end: int, writers: Iterable[int]) -> list[int]:
     return out
 
 
+@derives("masks")
 def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
     """The legality masks of a graph.
 

@@ -19,8 +19,6 @@ decisions at once and are settled here, in a fixed order, each under a rule name
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,8 +28,9 @@ from numpy.typing import NDArray
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
 from graphopt.hlo.graph.tiled import is_tiled
+from graphopt.hlo.graph.walks import fused_into, window_size
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.module.proto import HloInstructionProto
+from graphopt.hlo.restructure.table import CODE
 from graphopt.machine import UnitKind
 
 MAX_NODES: Final = 512
@@ -164,8 +163,6 @@ class ClusterFormer:
 
     def __init__(self, graph: Graph, decisions: Decisions, *, read_again: bool = False) -> None:
         """Reads the vector; nothing is formed yet."""
-        from graphopt.hlo.restructure.table import CODE  # replacing operations forms clusters
-
         self.graph = graph
         self.fuse = decisions.fuse.tolist()
         self.default_fuse = graph.default.fuse.tolist()
@@ -388,43 +385,3 @@ class ClusterFormer:
         if not self.out.in_memory[node]:
             self.out.in_memory[node] = True
             self.out.overrides.append((node, rule))
-
-
-def window_size(graph: Graph, node: int) -> int:
-    """Elements that a reduce-window reads for one element of its result."""
-    window = HloInstructionProto.FromString(graph.source.attributes[node]).window
-    return math.prod(max(1, dimension.size) for dimension in window.dimensions)
-
-
-def fused_into(graph: Graph, fuse: Sequence[bool] | NDArray[np.bool_], root: int) -> list[int]:
-    """A root and all nodes that are computed in its kernel.
-
-    Args:
-        graph: of the root.
-        fuse: [N]; True where a node is computed inside its users.
-        root: a node in memory.
-    """
-    found, seen = [root], {root}
-    for node in found:
-        for operand in graph.operand_lists[node]:
-            if operand not in seen and fuse[operand]:
-                seen.add(operand)
-                found.append(operand)
-    return found
-
-
-def roots_around(graph: Graph, fuse: NDArray[np.bool_], node: int) -> list[int]:
-    """Roots of the kernels that a node is computed in; the node itself if it is in memory.
-
-    Args:
-        graph: of the node.
-        fuse: bool [N]; True where a node is computed inside its users.
-        node: any node.
-    """
-    found, seen = [node], {node}
-    for inner in found:
-        if fuse[inner]:
-            new = [user for user in graph.user_lists[inner] if user not in seen]
-            seen.update(new)
-            found += new
-    return [root for root in found if not fuse[root]]

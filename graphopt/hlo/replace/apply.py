@@ -18,10 +18,12 @@ from graphopt.hlo.emit.protos import ModuleWriter
 from graphopt.hlo.emit.verify import check_signature
 from graphopt.hlo.graph.build import build_over
 from graphopt.hlo.graph.decisions import Decisions
+from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.graph.walks import roots_around
 from graphopt.hlo.module.index import LOCAL_ID, index
 from graphopt.hlo.module.proto import HloComputationProto, HloModuleProto
-from graphopt.hlo.plan.clusters import Clustering, form_clusters, roots_around
+from graphopt.hlo.plan.clusters import Clustering, form_clusters
 from graphopt.hlo.plan.items import make_items
 from graphopt.hlo.plan.regions import make_plan
 from graphopt.hlo.replace.grouping import group
@@ -67,12 +69,19 @@ def apply_restructures(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     graph.masks.check(graph.default.with_changes(restructure=codes))
     codes = replacing(codes)
     key = codes.tobytes()
-    found = graph.restructured.get(key)
+    made = kept_results(graph)
+    found = made.get(key)
     if found is None:
-        if len(graph.restructured) >= KEPT_RESULTS:
-            graph.restructured.pop(next(iter(graph.restructured)))
-        found = graph.restructured[key] = _apply(graph, codes)
+        if len(made) >= KEPT_RESULTS:
+            made.pop(next(iter(made)))
+        found = made[key] = _apply(graph, codes)
     return found
+
+
+@per_graph
+def kept_results(graph: Graph) -> dict[bytes, Restructured]:
+    """Restructured graphs made from one, by codes; the oldest first."""
+    return {}
 
 
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:

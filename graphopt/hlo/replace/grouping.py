@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.graph.decisions import Decisions, Masks
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.legal.rules import make_masks
 from graphopt.hlo.module.layouts import merges_dimensions
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure.writing.blocks import ModuleEditor
@@ -37,8 +38,6 @@ def group(graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor) -> Decis
         fresh: bool [N]; the new operations.
         editor: that wrote them; says which form kernels of their own, and which none.
     """
-    from graphopt.hlo.legal.rules import make_masks  # the rules know the table of restructures
-
     decisions = graph.default.copy()
     masks = make_masks(graph, replacements=False)
     allowed = masks.fuse[:, 1]

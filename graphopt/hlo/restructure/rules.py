@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.graph.decisions import ALLOWED
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.table import BY_OPCODE, RESTRUCTURES
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
 
 def restructure_rules(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.restructure.writing.blocks import Block, Value, is_row_major
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
 
 @dataclass

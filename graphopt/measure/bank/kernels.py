@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph, settle
 from graphopt.hlo.graph.fingerprint import hash_computation
+from graphopt.hlo.graph.walks import window_size
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import HloInstructionProto
-from graphopt.hlo.plan.clusters import Cluster, Clustering, window_size
+from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.hlo.plan.regions import Plan, Region
 from graphopt.hlo.rewrite import plan
 from graphopt.machine import UnitKind

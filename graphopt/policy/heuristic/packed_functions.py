@@ -14,9 +14,9 @@ import numpy as np
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.graph import Computation
+from graphopt.hlo.graph.walks import roots_around
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.plan.clusters import roots_around
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.pack import MIN_PACKED
 from graphopt.policy.heuristic.support.context import Context

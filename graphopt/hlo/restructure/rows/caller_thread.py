@@ -13,8 +13,9 @@ operations. Decided once per program, at the first parameter of its entry comput
 from __future__ import annotations
 
 from math import isqrt, prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, Instruction, ModuleIndex, Role
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
@@ -22,9 +23,6 @@ from graphopt.hlo.module.proto import DType, HloComputationProto, HloInstruction
 from graphopt.hlo.restructure.rows.unroll import MAX_TRIPS
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor, array_shape
-
-if TYPE_CHECKING:
-    from graphopt.hlo.graph.graph import Graph
 
 RULES: Final = {
     "not-the-program": "only the program's first parameter stands for the program",

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from graphopt.hlo.graph.derived import per_graph
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
@@ -126,9 +128,15 @@ def behind(candidate: Candidate) -> list[int]:
     return [] if plan is None else list(plan.rows)
 
 
+@per_graph
+def _plans(graph: Graph) -> dict[int, Plan | None]:
+    """Plans made for loops of a graph, by node."""
+    return {}
+
+
 def plan_of(candidate: Candidate) -> Plan | None:
     """What of a loop can be computed ahead; None if its iterations are not counted."""
-    known = candidate.graph.hoist_plans
+    known = _plans(candidate.graph)
     if candidate.node not in known:
         known[candidate.node] = _make_plan(candidate)
     return known[candidate.node]

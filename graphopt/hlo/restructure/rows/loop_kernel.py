@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.hlo.graph.tiled import MIN_ELEMENTS, VIEWS, is_tiled
-from graphopt.hlo.plan.clusters import fused_into
+from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.machine import UnitKind
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
+from graphopt.hlo.graph.in_place import fusion_targets
+from graphopt.hlo.module.index import ComputationIndex, Instruction, Role
 from graphopt.hlo.module.opcodes import OP_BY_NAME
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
@@ -131,9 +133,6 @@ def _behind(by_id: dict[int, Any], local: int) -> int:
 
 def _in_place_parameters(site: Site, body: Any) -> set[int]:
     """Parameters that XLA's own fusion overwrites: its root scatters into them."""
-    from graphopt.hlo.graph.in_place import fusion_targets
-    from graphopt.hlo.module.index import ComputationIndex, Instruction, Role
-
     instructions = [Instruction(i) for i in body.instructions]
     index = ComputationIndex(
         body, Role.FUSED, instructions, {i.local: i for i in instructions},

@@ -6,9 +6,9 @@ from typing import Final
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.graph.walks import roots_around
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import HloInstructionProto
-from graphopt.hlo.plan.clusters import roots_around
 
 MIN_CONCATENATED: Final = 512
 """Smallest concatenation in a native loop that is decided by itself."""

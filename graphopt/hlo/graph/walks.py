@@ -1,0 +1,52 @@
+"""Walks over a graph that several layers need: what a kernel holds, which kernels hold a node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.module.proto import HloInstructionProto
+
+
+def window_size(graph: Graph, node: int) -> int:
+    """Elements that a reduce-window reads for one element of its result."""
+    window = HloInstructionProto.FromString(graph.source.attributes[node]).window
+    return math.prod(max(1, dimension.size) for dimension in window.dimensions)
+
+
+def fused_into(graph: Graph, fuse: Sequence[bool] | NDArray[np.bool_], root: int) -> list[int]:
+    """A root and all nodes that are computed in its kernel.
+
+    Args:
+        graph: of the root.
+        fuse: [N]; True where a node is computed inside its users.
+        root: a node in memory.
+    """
+    found, seen = [root], {root}
+    for node in found:
+        for operand in graph.operand_lists[node]:
+            if operand not in seen and fuse[operand]:
+                seen.add(operand)
+                found.append(operand)
+    return found
+
+
+def roots_around(graph: Graph, fuse: NDArray[np.bool_], node: int) -> list[int]:
+    """Roots of the kernels that a node is computed in; the node itself if it is in memory.
+
+    Args:
+        graph: of the node.
+        fuse: bool [N]; True where a node is computed inside its users.
+        node: any node.
+    """
+    found, seen = [node], {node}
+    for inner in found:
+        if fuse[inner]:
+            new = [user for user in graph.user_lists[inner] if user not in seen]
+            seen.update(new)
+            found += new
+    return [root for root in found if not fuse[root]]
