@@ -12,13 +12,14 @@ from typing import Annotated, Literal, Union
 import tyro
 
 from graphopt.errors import GraphOptError
+from graphopt.policy.registry import DEFAULT
 
 
 @dataclass(frozen=True)
 class Demo:
     """Measure real programs with XLA's default and with the plugin."""
 
-    policy: str = "heuristic"
+    policy: str = DEFAULT
     """Policy to install."""
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
@@ -190,7 +191,7 @@ class Evaluate:
     """Program set: demo, fuzz, corpus, train, validation, held-out, tuning or pkg.module:WORKLOADS."""
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
-    policy: str = "heuristic"
+    policy: str = DEFAULT
     """Policy of the zero-shot column; empty for none; ``stored`` for the winners of the store."""
     budget_s: float = 60.0
     """Seconds of tuning per program; 0 for none."""
@@ -234,7 +235,7 @@ class Explain:
 
     workload: Annotated[str, tyro.conf.Positional]
     """pkg.module:builder, or the name of a built-in program."""
-    policy: str = "heuristic"
+    policy: str = DEFAULT
     """Policy whose decisions are explained."""
     html: Path | None = None
     """Write one self-contained page here."""

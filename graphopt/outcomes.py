@@ -39,6 +39,7 @@ class ModuleRecord:
         regions: native regions of the rewritten module.
         caller_thread: the program runs on the thread that calls it.
         expected: speed-up that the policy expected; 0 where it says nothing.
+        steps: names of the heuristic's steps behind the decisions, in order.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ModuleRecord:
     regions: int = 0
     caller_thread: bool = False
     expected: float = 0.0
+    steps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One line for logs and reports."""
@@ -61,6 +63,7 @@ class ModuleRecord:
             what += ", on the caller's thread" if self.caller_thread else ""
             what += f", expected {self.expected:.2f}x" if self.expected else ""
             what += f" by {self.reason}" if self.expected and self.reason else ""
+            what += f"; steps: {', '.join(self.steps)}" if self.steps else ""
         else:
             what = self.reason
         return (

@@ -6,17 +6,12 @@ keeps XLA's default, and the report says why.
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import FrameType
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import graphopt.version
@@ -31,6 +26,7 @@ from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.heuristic.caller_thread import asynchronous
 from graphopt.policy.registry import DEFAULT
+from graphopt.policy_guard import compiled_by_a_policy, decide_guarded, message
 from graphopt.store import Store
 
 if TYPE_CHECKING:
@@ -38,9 +34,6 @@ if TYPE_CHECKING:
 
 MIN_INSTRUCTIONS: Final = 8
 """Smaller modules hold one kernel or none; they are not worth a graph."""
-
-MAX_EXIT_WAIT_S: Final = 60.0
-"""Longest wait at exit for a compile that an abandoned policy has started."""
 
 _logger = logging.getLogger("graphopt")
 
@@ -76,10 +69,6 @@ class _State:
     installed: _Installation | None = None
     ledger: Ledger = field(default_factory=Ledger)
     notes: list[str] = field(default_factory=list)
-    deciding: set[int] = field(default_factory=set)
-    """Identifiers of threads that run a policy."""
-    abandoned: list[threading.Thread] = field(default_factory=list)
-    """Threads of policies that took too long."""
 
 
 _state = _State()
@@ -255,11 +244,11 @@ def _record(data: bytes, installed: _Installation) -> tuple[ModuleRecord, bytes 
     except UnsupportedModuleError as error:
         record, answer = _fell_back(data, error.rule), None
     except GraphOptError as error:
-        record, answer = _fell_back(data, _message(error)), None
+        record, answer = _fell_back(data, message(error)), None
     except BaseException as error:
         _logger.exception("graphopt failed on a module; it keeps XLA's default")
-        record, answer = _fell_back(data, f"internal error {_message(error)}"), None
-    finished = ModuleRecord(**{**record.__dict__, "seconds": time.perf_counter() - start})
+        record, answer = _fell_back(data, f"internal error {message(error)}"), None
+    finished = replace(record, seconds=time.perf_counter() - start)
     _state.ledger.add(finished)
     _logger.info("%s", finished)
     return finished, answer
@@ -280,7 +269,7 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
         return ModuleRecord(name, Outcome.KEPT, "too small to matter"), None
     if not installed.isolated and jax_private.persistent_cache_enabled():
         return ModuleRecord(name, Outcome.FELL_BACK, "persistent cache cannot be kept apart"), None
-    if _compiled_by_a_policy():
+    if compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
     tuned = _has_winners(installed.winners)
     check_supported(module, installed.max_instructions, allow_donation=tuned)
@@ -289,7 +278,7 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
     adopted = _find_winner(graph, data, installed.winners) if tuned else None
     if adopted is not None:
-        record = _changed(record, reason=adopted.reason)
+        record = replace(record, reason=adopted.reason)
         if adopted.decisions is None:
             return record, None
         return _rewritten(graph, adopted.decisions, record, installed)
@@ -297,14 +286,15 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
     if installed.policy.choose is not None:
         chosen = installed.policy.choose(graph)
         if chosen is None:
-            return _changed(record, reason="no gain expected"), None
-        record = _changed(record, reason=chosen.name, expected=chosen.speedup)
+            return replace(record, reason="no gain expected"), None
+        steps = tuple(step.step for step in chosen.steps)
+        record = replace(record, reason=chosen.name, expected=chosen.speedup, steps=steps)
         return _rewritten(graph, chosen.decisions, record, installed)
-    decisions = _decide(graph, installed)
+    decisions = decide_guarded(installed.policy, graph, installed.timeout_s)
     if isinstance(decisions, str):
-        return _changed(record, outcome=Outcome.FELL_BACK, reason=decisions), None
+        return replace(record, outcome=Outcome.FELL_BACK, reason=decisions), None
     if decisions is None:
-        return _changed(record, reason="no gain expected"), None
+        return replace(record, reason="no gain expected"), None
     return _rewritten(graph, decisions, record, installed)
 
 
@@ -314,9 +304,9 @@ def _rewritten(
     if installed.keep_async:
         decisions = asynchronous(decisions)
         if decisions.same_as(graph.default):
-            return _changed(record, reason="no gain expected"), None
+            return replace(record, reason="no gain expected"), None
     result = rewrite(graph, decisions)
-    done = _changed(
+    done = replace(
         record,
         outcome=Outcome.REWRITTEN,
         clusters_after=result.clusters,
@@ -340,92 +330,3 @@ def _find_winner(graph: Graph, data: bytes, winners: StoredWinners | None) -> Ad
     except GraphOptError as error:
         _note(f"stored winners are not used: {error}")
         return None
-
-
-def _changed(record: ModuleRecord, **fields: object) -> ModuleRecord:
-    return ModuleRecord(**{**record.__dict__, **fields})
-
-
-def _decide(graph: Graph, installed: _Installation) -> Decisions | str | None:
-    """The policy's decisions, None for no gain, or the reason why there is no usable answer."""
-    policy = installed.policy
-    if policy.built_in:
-        return policy.decide(graph)
-    box: list[Decisions | str | None] = []
-
-    def run() -> None:
-        try:
-            with _policy_thread():
-                answer = policy.decide(graph)
-            valid = answer is None or isinstance(answer, Decisions)
-            box.append(answer if valid else f"policy returned {type(answer).__name__}")
-        except BaseException as error:
-            box.append(f"policy raised {_message(error)}")
-
-    thread = threading.Thread(target=run, name="graphopt-policy", daemon=True)
-    thread.start()
-    thread.join(installed.timeout_s)
-    if box:
-        return box[0]
-    _abandon(thread)
-    return f"policy took longer than {installed.timeout_s:g} s"
-
-
-def _message(error: BaseException) -> str:
-    """Type and text of an exception, also of one whose text cannot be had."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
-
-
-def _abandon(thread: threading.Thread) -> None:
-    """Ends a policy's thread as soon as it runs Python code again."""
-    if not _state.abandoned:
-        atexit.register(_wait_for_compiles)
-    _state.abandoned.append(thread)
-    if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
-        )
-
-
-def _wait_for_compiles() -> None:
-    """Lets compiles of abandoned policies end: at exit, a thread inside XLA aborts the process."""
-    deadline = time.monotonic() + MAX_EXIT_WAIT_S
-    while time.monotonic() < deadline:
-        frames = sys._current_frames()
-        alive = [t.ident for t in _state.abandoned if t.is_alive() and t.ident is not None]
-        if not any(_stands_in_compiler(frames.get(ident)) for ident in alive):
-            return
-        time.sleep(0.02)
-
-
-@contextmanager
-def _policy_thread() -> Iterator[None]:
-    ident = threading.get_ident()
-    _state.deciding.add(ident)
-    try:
-        yield
-    finally:
-        _state.deciding.discard(ident)
-
-
-def _compiled_by_a_policy() -> bool:
-    """True if some policy is waiting for a compile of its own.
-
-    XLA calls the hook on threads of its own, so that a policy's compile can only be told from a user's
-    by looking whether a policy's thread stands inside jax's compiler.
-    """
-    if not _state.deciding:
-        return False
-    frames = sys._current_frames()
-    return any(_stands_in_compiler(frames.get(ident)) for ident in tuple(_state.deciding))
-
-
-def _stands_in_compiler(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if jax_private.is_compiler_frame(frame):
-            return True
-        frame = frame.f_back
-    return False

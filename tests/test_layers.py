@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ LAYERS = (
     "policy",
     "learn",
     "own_jit",
+    "policy_guard",
     "plugin",
     "devices",
     "lazy",
@@ -99,6 +101,75 @@ def private_uses(source: str, module: str) -> list[str]:
         elif isinstance(node, ast.Constant) and DOTTED_NAME.fullmatch(str(node.value)):
             found.append((str(node.value), node.lineno))
     return [f"{module}:{line} uses {name}" for name, line in found if PRIVATE_NAME.match(name)]
+
+
+def import_graph(sources: dict[str, tuple[str, bool]]) -> dict[str, set[str]]:
+    """Module -> modules that it imports, late and type-only imports counted.
+
+    Args:
+        sources: module -> its text, and whether it is a package's __init__.
+    """
+    graph: dict[str, set[str]] = {}
+    for module, (text, is_package) in sources.items():
+        names = {name for name, _ in imports(ast.parse(text), module, is_package)}
+        found = {name if name in sources else name.rpartition(".")[0] for name in names}
+        graph[module] = {name for name in found if name in sources} - {module}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of modules that reach each other: strongly connected components of more than one."""
+    reached = {}
+    for start in graph:
+        seen: set[str] = set()
+        stack = [start]
+        while stack:
+            new = graph[stack.pop()] - seen
+            seen |= new
+            stack += new
+        reached[start] = seen
+    groups = {frozenset({m, *(o for o in reached[m] if m in reached[o])}) for m in graph}
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def too_many(paths: Iterable[Path], limit: int) -> list[str]:
+    """Folders of more modules than a limit, __init__ not counted."""
+    counts = Counter(path.parent for path in paths if path.name != "__init__.py")
+    return [f"{folder}: {count}" for folder, count in counts.items() if count > limit]
+
+
+def too_long(texts: dict[str, str], limit: int) -> list[str]:
+    """Modules of more lines than a limit."""
+    counts = {module: text.count("\n") for module, text in texts.items()}
+    return [f"{module}: {count} lines" for module, count in counts.items() if count > limit]
+
+
+def test_no_modules_import_each_other():
+    sources = {
+        module: (path.read_text(), path.name == "__init__.py") for module, path in SOURCES.items()
+    }
+    assert circles(import_graph(sources)) == []
+
+
+def test_folders_and_modules_are_small():
+    assert too_many(SOURCES.values(), 16) == []
+    assert too_long({module: path.read_text() for module, path in SOURCES.items()}, 400) == []
+
+
+def test_the_circle_check_itself():
+    late = "def f():\n    from graphopt.b import g"
+    typed = "if TYPE_CHECKING:\n    from graphopt import a"
+    sources = {"graphopt": ("", True), "graphopt.a": (late, False), "graphopt.b": (typed, False)}
+    assert circles(import_graph(sources)) == [["graphopt.a", "graphopt.b"]]
+    sources["graphopt.b"] = ("import numpy", False)
+    assert circles(import_graph(sources)) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_the_size_checks_themselves():
+    paths = [Path(f"folder/m{i}.py") for i in range(3)] + [Path("folder/__init__.py")]
+    assert too_many(paths, 3) == [] and too_many(paths, 2) == ["folder: 3"]
+    assert too_long({"m": "x\n" * 5}, 5) == [] and too_long({"m": "x\n" * 6}, 5) == ["m: 6 lines"]
 
 
 @pytest.mark.parametrize("module", SOURCES)

@@ -255,6 +255,6 @@ def test_programs_for_several_devices_are_left_alone():
     assert done.returncode == 0, done.stderr
     # One device is one device, whichever it is.
     assert sorted(done.stdout.splitlines()) == [
-        "jit_moved rewritten ",
+        "jit_moved rewritten heuristic",
         "jit_sharded fell back multi-device",
     ]

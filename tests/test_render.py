@@ -23,7 +23,7 @@ from graphopt.machine import UnitKind
 from graphopt.measure.analytic import AnalyticModel, AnalyticScorer
 from graphopt.policy.heuristic.steps import heuristic
 from graphopt.render import explain_decisions
-from graphopt.render.explanation import explain_module
+from graphopt.render.modules import explain_module
 from graphopt.render.moves import find_changes, summarise
 from graphopt.render.parts import NO_REGION, time_text
 
@@ -159,7 +159,7 @@ def test_explain_says_what_the_policy_changes():
     fn = captured("layernorm")
     explanation = graphopt.explain(fn.fn, *fn.args)
     text = str(explanation)
-    assert "heuristic against XLA's default" in text
+    assert "checkpoint cpu against XLA's default" in text
     assert "-> library" in text
     assert "demo.py:" in text
     assert explanation.image().shape == (300, 900, 3)

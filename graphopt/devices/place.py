@@ -23,8 +23,8 @@ import jax
 from graphopt import jax_private
 from graphopt.devices.calibrate import calibrate
 from graphopt.devices.copies import PlacedCopies
+from graphopt.devices.options import Options
 from graphopt.devices.plan import (
-    MIN_GAIN,
     Candidate,
     PlacementPolicy,
     find_candidates,
@@ -46,25 +46,6 @@ MIN_MEASURED_GAIN: Final = 1.03
 """Lower end of the measured speed-up's interval that a placement needs to be kept."""
 
 _logger = logging.getLogger("graphopt")
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a function is placed.
-
-    Attributes:
-        measure: try the best candidates against one device at the first call, keep what is faster.
-        profile: time the program's parts with its real arguments first; False: trust the model.
-        check: wait for every result, and repeat the call on one device if it failed.
-        budget_s: seconds to measure per candidate.
-        min_gain: predicted speed-up below which a program stays on one device.
-    """
-
-    measure: bool = True
-    profile: bool = True
-    check: bool = False
-    budget_s: float = 1.5
-    min_gain: float = MIN_GAIN
 
 
 @dataclass

@@ -62,6 +62,15 @@ class GraphContext:
         return {name: value for name, value in self.__dict__.items() if name != "scorer"}
 
 
+def base_info(context: GraphContext) -> dict[str, Any]:
+    """What every step's ``info`` says of the graph at hand."""
+    return {
+        "graph": context.item.name,
+        "nodes": len(context.item.graph),
+        "default_s": float(context.scorer.default_s),
+    }
+
+
 def step_info(
     context: GraphContext,
     decisions: Decisions,

@@ -139,6 +139,19 @@ class EnvState:
                 fix="Apply it in an environment made from the same program, jax and machine.",
             )
 
+    def check_horizon(self, horizon: int) -> None:
+        """Checks that the history fits an episode of `horizon` steps.
+
+        Raises:
+            ConfigError: it is longer.
+        """
+        if len(self.history) > horizon:
+            raise ConfigError(
+                what=f"{len(self.history)} steps do not fit a horizon of {horizon}",
+                where="apply",
+                fix="See help(graphopt.env.FusionPlacementEnv).",
+            )
+
 
 def _decisions(row: dict[str, Any]) -> Decisions:
     fields = {

@@ -11,7 +11,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from graphopt.env.actions import ActionCodec, DecisionSpace, field_sizes
-from graphopt.env.context import GraphContext, step_info
+from graphopt.env.arguments import bad_argument, pick_graph
+from graphopt.env.context import GraphContext, base_info, step_info
+from graphopt.env.drawing import draw, explained
 from graphopt.env.episode import EnvState, Episode, Statistics
 from graphopt.env.observation import EDGE_FEATURES, GraphFeatures, feature_names
 from graphopt.env.rewards import (
@@ -23,7 +25,6 @@ from graphopt.env.rewards import (
 )
 from graphopt.env.sources import DEFAULT_GRAPHS, GraphSources, load_graphs
 from graphopt.env.validation import Validation, validate
-from graphopt.errors import ConfigError
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.measure.plans import Outcome, planned
 from graphopt.measure.scoring import Scorer, Scores
@@ -173,13 +174,17 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
             WorkloadError: a program cannot be found or built.
         """
         if horizon < 1:
-            raise _bad("horizon", f"an episode has at least one step, not {horizon}")
+            raise bad_argument("horizon", f"an episode has at least one step, not {horizon}")
         if render_mode is not None and render_mode not in RENDER_MODES:
-            raise _bad("render_mode", f"{render_mode!r} is none of {', '.join(RENDER_MODES)}")
+            raise bad_argument(
+                "render_mode", f"{render_mode!r} is none of {', '.join(RENDER_MODES)}"
+            )
         loaded = load_graphs(graphs)
         self.items = tuple(i for i in loaded if max_nodes is None or len(i.graph) <= max_nodes)
         if not self.items:
-            raise _bad("max_nodes", f"all {len(loaded)} graphs have more than {max_nodes} nodes")
+            raise bad_argument(
+                "max_nodes", f"all {len(loaded)} graphs have more than {max_nodes} nodes"
+            )
         self.source = find_source(reward)
         self.scale = scale
         self._scale = find_scale(scale)
@@ -201,8 +206,6 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
             spaces.Box(0.0, 1.0, (len(self.node_features),), np.float32),
             spaces.Box(0.0, 1.0, (len(EDGE_FEATURES),), np.float32),
         )
-
-    # What there is to see.
 
     @property
     def node_features(self) -> tuple[str, ...]:
@@ -251,14 +254,12 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     @property
     def _current(self) -> Episode:
         if self._episode is None:
-            raise _bad("environment", "there is no episode yet", "Call reset first.")
+            raise bad_argument("environment", "there is no episode yet", "Call reset first.")
         return self._episode
 
     def action_masks(self) -> NDArray[np.bool_]:
         """bool [N, F, V]; legal values of the graph at hand, True = allowed; a fresh array."""
         return self.codec.legal.copy()
-
-    # The interface of Gymnasium.
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -273,23 +274,13 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
             ConfigError: there is no such graph.
         """
         super().reset(seed=seed)
-        self._begin(self._pick((options or {}).get("graph")))
+        self._begin(pick_graph(self.items, (options or {}).get("graph"), self.np_random))
         return self._observe(None), self._base_info()
 
     def _begin(self, index: int) -> None:
         self._episode = Episode(index)
         if isinstance(self.action_space, DecisionSpace):
             self.action_space.allow(self.codec.legal)
-
-    def _pick(self, wanted: int | str | None) -> int:
-        if wanted is None:
-            return int(self.np_random.integers(len(self.items)))
-        names = [item.name for item in self.items]
-        if isinstance(wanted, str) and wanted in names:
-            return names.index(wanted)
-        if isinstance(wanted, int | np.integer) and 0 <= wanted < len(names):
-            return int(wanted)
-        raise _bad("options", f"there is no graph {wanted!r} among {', '.join(names)}")
 
     def step(self, action: Any) -> Step:
         """Scores an action; see the class.
@@ -300,7 +291,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         """
         episode = self._current
         if episode.over:
-            raise _bad("environment", "the episode is over", "Call reset first.")
+            raise bad_argument("environment", "the episode is over", "Call reset first.")
         decisions, replaced = self.codec.decode(action, self.rows, self.strict)
         scores = self._score(DecisionBatch.stack([decisions]))
         score = float(self._rewards(scores)[0])
@@ -335,24 +326,11 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         return self.features.instance(self._nodes(outcome))
 
     def _base_info(self) -> dict[str, Any]:
-        return {
-            "graph": self._context.item.name,
-            "nodes": len(self.graph),
-            "default_s": float(self.scorer.default_s),
-            "action_mask": self.action_masks(),
-        }
+        return base_info(self._context) | {"action_mask": self.action_masks()}
 
     def render(self) -> Any:
         """Default against chosen clusters, in the render mode: text, a picture or a page."""
-        if self.render_mode is None:
-            gymnasium.logger.warn(
-                "render() without a render_mode shows nothing; pass one to make()"
-            )
-            return None
-        shown = self.explanation()
-        if self.render_mode == "ansi":
-            return shown.text()
-        return shown.image() if self.render_mode == "rgb_array" else shown.html()
+        return draw(self.render_mode, self.explanation)
 
     def close(self) -> None:
         """Ends what the scorers hold (processes, files); a fork leaves that to its original."""
@@ -398,12 +376,9 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
             ConfigError: the graph is not here, is another version, or the history is longer than
             the horizon.
         """
-        index = self._pick(state.graph)
+        index = pick_graph(self.items, state.graph, self.np_random)
         state.check(self.items[index].graph)
-        if len(state.history) > self.horizon:
-            raise _bad(
-                "apply", f"{len(state.history)} steps do not fit a horizon of {self.horizon}"
-            )
+        state.check_horizon(self.horizon)
         self._begin(index)
         last = None
         for decisions in state.history:
@@ -421,17 +396,4 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
 
     def explanation(self) -> Any:
         """What the last decisions change and why: a `graphopt.render.Explanation`."""
-        from graphopt.render import explain_decisions  # drawing is needed only here
-        from graphopt.render.clocks import best_times
-
-        name = self._context.item.name
-        options: dict[str, Any] = {}
-        if self.source.name != "analytic":
-            options["times"], options["clock"] = best_times(self.graph)
-        return explain_decisions(self.graph, self.decisions, title=name, **options)
-
-
-def _bad(
-    where: str, what: str, fix: str = "See help(graphopt.env.FusionPlacementEnv)."
-) -> ConfigError:
-    return ConfigError(what=what, where=where, fix=fix)
+        return explained(self._context.item, self.decisions, self.source)

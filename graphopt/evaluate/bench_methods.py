@@ -126,7 +126,7 @@ def _random(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> No
 
 
 def _finetuned(scorer: TracingScorer, shipped: NamedPolicy, evaluations: int) -> None:
-    from graphopt.learn.training.finetune import finetune  # it imports flax and optax
+    from graphopt.learn.finetune import finetune  # it imports flax and optax
 
     learned = learned_part(shipped)
     if learned is not None:

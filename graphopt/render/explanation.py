@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,56 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.module.source_lines import SourceLines
-from graphopt.measure.analytic import AnalyticModel
-from graphopt.render.moves import Change, Move, find_changes, find_moves
-from graphopt.render.parts import PartTimes, Side, make_side
-
-
-@dataclass(frozen=True, eq=False)
-class ModuleExplanation:
-    """One module under XLA's decisions and under others.
-
-    Attributes:
-        graph: the module's graph.
-        default: what it executes by XLA's decisions.
-        chosen: what it executes by the others.
-        clock: who says the times: ``analytic model``, ``kernel bank`` ...
-        remark: what the policy had to say about the module; empty if nothing.
-        label: what to call it; empty for the module's own name.
-    """
-
-    graph: Graph
-    default: Side
-    chosen: Side
-    clock: str
-    remark: str = ""
-    label: str = ""
-
-    @property
-    def name(self) -> str:
-        """The label, or the module's own name."""
-        return self.label or self.graph.name
-
-    @cached_property
-    def changes(self) -> list[Change]:
-        """Every decision that differs from XLA's, in node order."""
-        return find_changes(self.graph, self.chosen)
-
-    @cached_property
-    def moves(self) -> list[Move]:
-        """Groups of parts that replace each other; most seconds changed first."""
-        return find_moves(self.graph, self.default, self.chosen)
-
-    @cached_property
-    def sources(self) -> SourceLines:
-        """The user's source lines."""
-        return SourceLines(self.graph)
-
-    @property
-    def speedup(self) -> float:
-        """Default seconds / chosen seconds, by the clock; 1 for a module that executes nothing."""
-        return self.default.seconds / self.chosen.seconds if self.chosen.seconds > 0 else 1.0
+from graphopt.render.image import explanation_image
+from graphopt.render.modules import ModuleExplanation, explain_module
+from graphopt.render.page import explanation_page
+from graphopt.render.text import explanation_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +34,11 @@ class Explanation:
     def text(self, moves: int = 12) -> str:
         """A summary: totals, then the `moves` groups of clusters whose time changes most, per
         module."""
-        from graphopt.render.text import explanation_text
-
-        return explanation_text(self, moves)
+        return explanation_text(self.title, self.policy, self.modules, moves)
 
     def html(self) -> str:
         """One self-contained page: nothing is loaded from elsewhere."""
-        from graphopt.render.page import explanation_page
-
-        return explanation_page(self)
+        return explanation_page(self.title, self.policy, self.modules)
 
     def save_html(self, path: str | Path) -> Path:
         """Writes the page; returns its path."""
@@ -101,9 +50,7 @@ class Explanation:
     def image(self) -> NDArray[np.uint8]:
         """uint8 [height, width, 3]; a picture of the first module: time by cluster, default and
         chosen."""
-        from graphopt.render.image import explanation_image
-
-        return explanation_image(self)
+        return explanation_image(self.modules)
 
     def __str__(self) -> str:
         return self.text()
@@ -113,36 +60,6 @@ class Explanation:
         from html import escape
 
         return f"<pre>{escape(self.text())}</pre>"
-
-
-def explain_module(
-    graph: Graph,
-    decisions: Decisions,
-    *,
-    times: PartTimes | None = None,
-    clock: str = "analytic model",
-    remark: str = "",
-    label: str = "",
-) -> ModuleExplanation:
-    """Explains one module.
-
-    Args:
-        graph: its graph.
-        decisions: inside the graph's masks.
-        times: seconds of every part; the analytic model's by default.
-        clock: who says the times.
-        remark: what the policy had to say.
-        label: what to call the module.
-
-    Raises:
-        DecisionError: the decisions do not fit the graph or its masks.
-    """
-    graph.masks.check(decisions)
-    clocked = AnalyticModel(graph).item_seconds if times is None else times
-    default = make_side(graph, graph.default, clocked)
-    same = decisions.same_as(graph.default)
-    chosen = default if same else make_side(graph, decisions, clocked)
-    return ModuleExplanation(graph, default, chosen, clock, remark, label)
 
 
 def explain_decisions(

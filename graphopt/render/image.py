@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.machine import UnitKind
-from graphopt.render.explanation import Explanation, ModuleExplanation
+from graphopt.render.modules import ModuleExplanation
 from graphopt.render.parts import NO_REGION, Side, time_text
 
 COLORS = {
@@ -21,7 +23,7 @@ SIZE_INCHES = (9.0, 3.0)
 DPI = 100
 
 
-def explanation_image(explanation: Explanation) -> NDArray[np.uint8]:
+def explanation_image(modules: Sequence[ModuleExplanation]) -> NDArray[np.uint8]:
     """uint8 [300, 900, 3]; the first module, or an empty frame if there is none."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -29,8 +31,8 @@ def explanation_image(explanation: Explanation) -> NDArray[np.uint8]:
     figure = Figure(figsize=SIZE_INCHES, dpi=DPI)
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0.09, 0.24, 0.88, 0.6))
-    if explanation.modules:
-        _draw(axes, explanation.modules[0])
+    if modules:
+        _draw(axes, modules[0])
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     return np.ascontiguousarray(pixels[:, :, :3])

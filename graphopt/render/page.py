@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -10,19 +11,20 @@ from typing import Any
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.source_lines import SourceLines, operation_path
-from graphopt.render.explanation import Explanation, ModuleExplanation
+from graphopt.render.modules import ModuleExplanation
 from graphopt.render.moves import decisions_text, forbidden, summarise
 from graphopt.render.parts import NO_REGION, Part, Side, main_node, shape_text
+from graphopt.render.text import explanation_text
 
 
-def explanation_page(explanation: Explanation) -> str:
+def explanation_page(title: str, policy: str, modules: Sequence[ModuleExplanation]) -> str:
     """The page; it loads nothing from elsewhere."""
     folder = files("graphopt.render")
     data = json.dumps(
         {
-            "title": explanation.title,
-            "policy": explanation.policy,
-            "modules": [_module(module) for module in explanation.modules],
+            "title": title,
+            "policy": policy,
+            "modules": [_module(module) for module in modules],
         },
         separators=(",", ":"),
     )
@@ -31,10 +33,10 @@ def explanation_page(explanation: Explanation) -> str:
         for name in ("page.html", "page.css", "page.js")
     )
     return page.format(
-        title=escape(explanation.title),
+        title=escape(title),
         style=style,
         script=script,
-        summary=escape(explanation.text()),
+        summary=escape(explanation_text(title, policy, modules)),
         data=data.replace(
             "<", "\\u003c"
         ),  # text from a user's file must not end the script element

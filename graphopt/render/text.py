@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from graphopt.render.explanation import Explanation, ModuleExplanation
+from graphopt.render.modules import ModuleExplanation
 from graphopt.render.moves import Move, summarise
 from graphopt.render.parts import Part, Side, main_node, shape_text, time_text
 
 
-def explanation_text(explanation: Explanation, moves: int) -> str:
+def explanation_text(
+    title: str, policy: str, modules: Sequence[ModuleExplanation], moves: int = 12
+) -> str:
     """A summary per module; see `Explanation.text`."""
-    lines = [f"{explanation.title}: {explanation.policy} against XLA's default"]
-    for module in explanation.modules:
+    lines = [f"{title}: {policy} against XLA's default"]
+    for module in modules:
         lines += ["", *_module(module, moves)]
     return "\n".join(lines)
 

@@ -12,8 +12,8 @@ from graphopt.errors import ConfigError
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.collecting.scorers import Bench, MeasuredScorer
+from graphopt.learn.finetune import finetune
 from graphopt.learn.training.elites import make_label, stored_winner
-from graphopt.learn.training.finetune import finetune
 from graphopt.policy.network.numpy_network import NumpyPolicy
 from graphopt.policy.network.parameters import create, flatten
 from graphopt.store import Store, Winner, encode_decisions

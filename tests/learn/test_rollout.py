@@ -14,6 +14,7 @@ from support import captured
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.collecting.roofline import AnalyticScorer
+from graphopt.learn.training.choosing import worth_imitating
 from graphopt.learn.training.elites import (
     default_elite,
     from_arrays,
@@ -23,7 +24,7 @@ from graphopt.learn.training.elites import (
     to_arrays,
 )
 from graphopt.learn.training.rollout import collect, free_nodes, score_once
-from graphopt.learn.training.train import remember, rollout_metrics, worth_imitating
+from graphopt.learn.training.train import remember, rollout_metrics
 from graphopt.measure import Scores
 from learn.toys import GOOD, MODEL, FlipScorer, config, flip_problem
 

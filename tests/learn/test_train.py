@@ -14,17 +14,12 @@ from support import captured
 from graphopt.errors import ConfigError
 from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.config import ImitationConfig, StageConfig
+from graphopt.learn.training.choosing import choose_problems, largest_graph
 from graphopt.learn.training.evaluation import Evaluation, choose_margin, evaluate
 from graphopt.learn.training.metrics import EVENTS, METRICS, Recorder, read_rows
 from graphopt.learn.training.plots import PANELS, plot
 from graphopt.learn.training.state import fresh_state, load_state
-from graphopt.learn.training.train import (
-    POLICY,
-    Run,
-    choose_problems,
-    largest_graph,
-    train,
-)
+from graphopt.learn.training.train import POLICY, Run, train
 from graphopt.policy import resolve
 from graphopt.policy.network.checkpoint import load
 from graphopt.policy.network.numpy_network import NumpyPolicy

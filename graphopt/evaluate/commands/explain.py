@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphopt.policy.registry import DEFAULT
+
 if TYPE_CHECKING:
     from graphopt.hlo import Decisions, Graph
     from graphopt.policy import NamedPolicy, Policy
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 def explain(
     fn: Callable[..., Any],
     *args: Any,
-    policy: str | Policy | None = "heuristic",
+    policy: str | Policy | None = DEFAULT,
     store: Store | None = None,
 ) -> Explanation:
     """Explains what a policy decides for one call of a jittable function.
@@ -57,7 +59,7 @@ def _module(
     graph: Graph, policy: NamedPolicy | None, store: Store | None, label: str
 ) -> ModuleExplanation:
     from graphopt.render.clocks import best_times
-    from graphopt.render.explanation import explain_module
+    from graphopt.render.modules import explain_module
 
     decisions, remark = _decided(graph, policy)
     times, clock = best_times(graph, store)

@@ -31,8 +31,9 @@ from graphopt.hlo.replace.result import Restructured
 from graphopt.hlo.restructure.rows import pack
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES, replacing
-from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
 from graphopt.hlo.restructure.writing.ordering import order_readers
+from graphopt.hlo.restructure.writing.values import Value
 from graphopt.machine import UnitKind
 
 KEPT_RESULTS = 4

@@ -9,7 +9,8 @@ from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.proto import DType, HloInstructionProto
-from graphopt.hlo.restructure.writing.blocks import Block, Value, is_row_major
+from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.values import Value, is_row_major
 
 
 @dataclass

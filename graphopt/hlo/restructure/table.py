@@ -28,7 +28,7 @@ from graphopt.hlo.restructure.rows import (
     window_doubling,
 )
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Value
+from graphopt.hlo.restructure.writing.values import Value
 
 
 @dataclass(frozen=True)

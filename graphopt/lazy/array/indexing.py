@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from graphopt.lazy.array.index import Index
 from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.dtypes import DEFAULT_INDEX
 from graphopt.lazy.core.node import Node
@@ -21,21 +22,6 @@ from graphopt.lazy.runtime import cut
 STATIC_BELOW: Final = 4
 """Integers and slice starts below this, and negative ones, are part of the structure; others are
 parameters, because they usually come from a loop."""
-
-
-@dataclass
-class Index:
-    """An index in the form that operations take.
-
-    Attributes:
-        items: one tuple per entry (see `index_ops`).
-        extra: nodes of parameters and index arrays, in the order of their items.
-        advanced: whether it holds integer arrays.
-    """
-
-    items: tuple[tuple[Any, ...], ...]
-    extra: tuple[Node, ...]
-    advanced: bool
 
 
 def _bad(kind: Any, what: str, fix: str) -> Exception:

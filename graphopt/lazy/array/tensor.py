@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import jax
 import numpy as np
 
 from graphopt.lazy.array import indexing
-from graphopt.lazy.core import dtypes, source_lines
+from graphopt.lazy.array.powers import constant_power
+from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.dtypes import DType
 from graphopt.lazy.core.node import Op
 from graphopt.lazy.errors import LazyBufferError, LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS as ARRAY
 from graphopt.lazy.ops.elementwise import OPS
 from graphopt.lazy.record import operands, recorder
-from graphopt.lazy.record.recorder import record, record1, record2, scalar, scalar_beside
+from graphopt.lazy.record.recorder import record, record1, record2, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.runtime import cut
 
@@ -73,21 +75,6 @@ def _operator(op: Op) -> Any:
         return result
 
     return forward, reflected, in_place
-
-
-def _power(self: Any, other: Any) -> Any:
-    # A small exponent is structure: x ** 2 is a product, not a call of a power function.
-    if type(other) in (int, float) and other in _CONSTANT_EXPONENTS:
-        node = self._node
-        dtype = dtypes.scalar_dtype(other, node.aval.dtype)
-        if other == 2 and (dtype is node.aval.dtype):
-            return record1(OPS["square"], node)
-        if dtype.kind != "unsigned" or other >= 0:
-            return record2(OPS["pow"], node, scalar(other, dtype, node.aval.device, True))
-    return _POW[0](self, other)
-
-
-_CONSTANT_EXPONENTS = frozenset((-2, -1, -0.5, 0.5, 2, 3, 4, 1.5))
 
 
 class Tensor(TensorBase):
@@ -186,15 +173,13 @@ class Tensor(TensorBase):
         return self._node.data is None
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import graphopt.lazy
-
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
             raise LazyValueError(
                 what=f"array API version {api_version!r}",
                 where=source_lines.line_of(source_lines.here()),
                 fix="Ask for 2025.12 or earlier.",
             )
-        return graphopt.lazy
+        return import_module("graphopt.lazy")  # the namespace holds tensors
 
     # Observations.
 
@@ -385,7 +370,8 @@ class Tensor(TensorBase):
         return record1(OPS["bitwise_invert"], self._node)  # type: ignore[no-any-return]
 
     def __pow__(self, other: Any) -> Tensor:
-        return _power(self, other)  # type: ignore[no-any-return]
+        found = constant_power(self._node, other)
+        return _POW[0](self, other) if found is None else found  # type: ignore[no-any-return]
 
     __add__, __radd__, __iadd__ = _operator(OPS["add"])
     __sub__, __rsub__, __isub__ = _operator(OPS["subtract"])

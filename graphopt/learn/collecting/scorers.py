@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.corpus.program import Program
 from graphopt.errors import GraphOptError, MeasureError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.tune.subject import make_subject
@@ -21,10 +22,27 @@ from graphopt.store import Store
 from graphopt.store.encoding import decisions_digest, encode_decisions
 from graphopt.store.winners import outcomes
 
-if TYPE_CHECKING:
-    from graphopt.learn.collecting.problems import Problem
-
 PROFILE_RUNS: Final = 5
+
+
+class Problem(Protocol):
+    """What scorers ask of a graph that is learned from (see `graphopt.learn.collecting.problems`)."""
+
+    @property
+    def name(self) -> str:
+        """Program and module."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+
+    @property
+    def data(self) -> bytes | None:
+        """Its module; None where nothing is to be measured."""
+
+    @property
+    def program(self) -> Program | None:
+        """Where it comes from, for its inputs; None if unknown."""
 
 
 class Bench:

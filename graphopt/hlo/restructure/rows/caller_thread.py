@@ -22,7 +22,8 @@ from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloInstructionProto
 from graphopt.hlo.restructure.rows.unroll import MAX_TRIPS
 from graphopt.hlo.restructure.sites import Candidate
-from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor, array_shape
+from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
+from graphopt.hlo.restructure.writing.values import array_shape
 
 RULES: Final = {
     "not-the-program": "only the program's first parameter stands for the program",

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from graphopt.hlo.restructure.rows.dot_reduce import TYPES
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value, array_shape
+from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.values import Value, array_shape
 
 MAX_PRODUCT: Final = 1 << 21
 """Most multiplications, batch included: beyond, two cores and the matrix library win by far."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Value
+from graphopt.hlo.restructure.writing.values import Value
 
 MAX_MULTIPLICATIONS: Final = 1 << 15
 """Largest single product: beyond, the matrix library wins by far."""

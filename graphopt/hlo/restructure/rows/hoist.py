@@ -25,7 +25,8 @@ from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure.rows.unroll import forbids_loop
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.batched import Item, Known, Reader
-from graphopt.hlo.restructure.writing.blocks import Block, Value, is_row_major, tuple_shape
+from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.values import Value, is_row_major, tuple_shape
 
 MAX_TRIPS: Final = 1 << 14
 MIN_DEPTH: Final = 32.0

@@ -19,7 +19,8 @@ from typing import Any, Final
 from graphopt.hlo.module.layouts import memory_order
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value, array_shape
+from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.values import Value, array_shape
 
 MAX_ORDER: Final = 48
 """Largest matrix dimension: beyond, LAPACK's blocked code wins clearly."""

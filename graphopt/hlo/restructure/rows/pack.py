@@ -19,8 +19,9 @@ from typing import Any, Final
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
 from graphopt.hlo.restructure.writing.ordering import sort_instructions
+from graphopt.hlo.restructure.writing.values import Value
 
 RULES: Final = {
     "pack-function": "the function has no vector code for this type",

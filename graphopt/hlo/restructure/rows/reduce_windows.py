@@ -20,8 +20,9 @@ from typing import Any, Final
 
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value, array_shape
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.inlining import inline, is_elementwise_function
+from graphopt.hlo.restructure.writing.values import Value, array_shape
 
 WAYS: Final = 4
 """Parts that one level of a tree combines."""

@@ -17,8 +17,9 @@ from graphopt.hlo.module.index import ComputationIndex, Instruction, Role
 from graphopt.hlo.module.opcodes import OP_BY_NAME
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value, is_row_major
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.inlining import inline, is_elementwise_function
+from graphopt.hlo.restructure.writing.values import Value, is_row_major
 
 MAX_STEPS: Final = 1 << 20
 """Most windows of one scatter: the loop counter and the code that decodes it are s32."""

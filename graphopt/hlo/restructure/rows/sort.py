@@ -12,8 +12,9 @@ from typing import Final
 
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value, array_shape, is_row_major
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.inlining import inline, is_elementwise_function
+from graphopt.hlo.restructure.writing.values import Value, array_shape, is_row_major
 
 MAX_EXTENT: Final = 64
 """Most elements of one sorted row."""

@@ -15,8 +15,9 @@ from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, leaves
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.folding import Folder, value_of
+from graphopt.hlo.restructure.writing.values import Value
 
 MAX_TRIPS: Final = 8
 MAX_OPERATIONS: Final = 600

@@ -16,7 +16,8 @@ from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, leaves
 from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor, Value
+from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
+from graphopt.hlo.restructure.writing.values import Value
 
 FACTOR: Final = 4
 MAX_OPERATIONS: Final = 1200

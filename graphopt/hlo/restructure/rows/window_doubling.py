@@ -20,8 +20,9 @@ from typing import Any, Final
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.rows.reduce_windows import is_associative, padded
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.blocks import Block, Value
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.inlining import inline
+from graphopt.hlo.restructure.writing.values import Value
 
 DIRECT: Final = 4
 """Windows of so few elements are combined from shifts of the array itself."""

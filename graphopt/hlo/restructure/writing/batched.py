@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.opcodes import OP_BY_NAME, Op, OpKind
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.restructure.writing.blocks import Block, Value, array_shape, is_row_major
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.folding import (
     INTEGERS,
     Array,
@@ -25,6 +25,7 @@ from graphopt.hlo.restructure.writing.folding import (
     constant_proto,
     value_of,
 )
+from graphopt.hlo.restructure.writing.values import Value, array_shape, is_row_major
 
 
 @dataclass(frozen=True)

@@ -8,72 +8,23 @@ bare; grouping them into clusters is left to `graphopt.hlo.replace.apply`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
 
-from graphopt.hlo.module.layouts import memory_order
 from graphopt.hlo.module.proto import (
     DType,
     HloComputationProto,
     HloInstructionProto,
     LiteralProto,
-    ShapeProto,
 )
+from graphopt.hlo.restructure.writing.values import Value, array_shape, is_row_major, tuple_shape
 
 _LITERAL_FIELDS: Final[dict[int, str]] = {
     DType.PRED: "preds", DType.S32: "s32s", DType.S64: "s64s", DType.U32: "u32s",
     DType.U64: "u64s", DType.F32: "f32s", DType.F64: "f64s",
 }  # fmt: skip
 """Element types whose constants are written directly; others are converted from s32."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """An instruction of the computation being written.
-
-    Attributes:
-        id: local instruction id.
-        shape: ``ShapeProto`` of the result.
-    """
-
-    id: int
-    shape: Any
-
-    @property
-    def dims(self) -> tuple[int, ...]:
-        """Dimension sizes, major to minor."""
-        return tuple(self.shape.dimensions)
-
-    @property
-    def dtype(self) -> int:
-        """Element type (`DType`)."""
-        return int(self.shape.element_type)
-
-
-def array_shape(dtype: int, dims: Sequence[int]) -> Any:
-    """A row-major array shape, written as XLA writes it."""
-    shape = ShapeProto(element_type=int(dtype))
-    shape.dimensions.extend(dims)
-    shape.is_dynamic_dimension.extend([False] * len(dims))
-    shape.layout.minor_to_major.extend(range(len(dims) - 1, -1, -1))
-    shape.layout.tail_padding_alignment_in_elements = 1
-    return shape
-
-
-def tuple_shape(parts: Iterable[Any]) -> Any:
-    """The shape of a tuple of shapes."""
-    shape = ShapeProto(element_type=DType.TUPLE)
-    for part in parts:
-        shape.tuple_shapes.add().CopyFrom(part)
-    return shape
-
-
-def is_row_major(shape: Any) -> bool:
-    """True for an array whose last dimension varies fastest, dimensions of size 1 aside."""
-    order = memory_order(shape)
-    return order == sorted(order, reverse=True)
 
 
 class ModuleEditor:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.proto import DType, HloInstructionProto, LiteralProto
-from graphopt.hlo.restructure.writing.blocks import Block, Value, is_row_major
+from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.values import Value, is_row_major
 
 Array = NDArray[Any]
 

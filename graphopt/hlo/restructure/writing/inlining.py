@@ -8,7 +8,8 @@ from typing import Any
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.restructure.writing.blocks import Block, Value, array_shape
+from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.values import Value, array_shape
 
 
 def is_elementwise_function(computation: Any) -> bool:
