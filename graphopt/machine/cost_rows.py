@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 from graphopt.machine.costs import CpuCosts
 from graphopt.machine.machine import Machine, probe
@@ -67,7 +67,7 @@ def costs_for(
         ConfigError: a measured value is not finite or not positive.
     """
     found = next((row.costs for row in CPU_COSTS if row.holds(machine, jaxlib)), None)
-    return replace(DEFAULT, **dict(measured or {})) if found is None else found
+    return _with(measured or {}) if found is None else found
 
 
 @functools.lru_cache(maxsize=1)
@@ -87,7 +87,14 @@ def hand_over(measured: Mapping[str, float]) -> None:
     Raises:
         ConfigError: a value is not finite or not positive; `own_costs` stays as it was.
     """
-    replace(DEFAULT, **dict(measured))
+    _with(measured)
     _handed_over.clear()
     _handed_over.update(measured)
     own_costs.cache_clear()
+
+
+def _with(measured: Mapping[str, float]) -> CpuCosts:
+    """The default with measured values; names of fields that this version does not have are left out."""
+    names = {item.name for item in fields(CpuCosts)}
+    values: dict[str, Any] = {name: value for name, value in measured.items() if name in names}
+    return replace(DEFAULT, **values)
