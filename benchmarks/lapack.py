@@ -1,4 +1,4 @@
-"""What factorizations and solves of small matrices take: the figures behind `graphopt.costs.opaque.LAPACK`.
+"""What factorizations and solves of small matrices take: the figures behind `graphopt.machine.cost_tables`.
 
     python -m benchmarks.lapack
 

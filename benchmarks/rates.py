@@ -1,4 +1,4 @@
-"""What single operations cost XLA:CPU: the figures behind `graphopt.costs.elements` and `.products`.
+"""What single operations cost XLA:CPU: the figures behind `graphopt.machine.CpuCosts`.
 
     python -m benchmarks.rates [--only sine]
     python -m benchmarks.rates --products

@@ -1,7 +1,7 @@
 """A rough time model of XLA:CPU, enough for a hand-written heuristic.
 
-Times are nanoseconds on one core. The constants are orders of magnitude from measurements on x86 with
-AVX2 and AVX-512 code generation; decisions built on them keep a margin.
+Times are nanoseconds on one core. What single things cost is `graphopt.machine.CpuCosts`, orders of
+magnitude; decisions built on them keep a margin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.costs import evaluations
-from graphopt.costs.elements import GATHER_NS, SUM_ROWS_NS, TURN_NS, element_ns, reduced_ns
+from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.windows import WindowCosts, window_costs
@@ -23,36 +23,14 @@ from graphopt.hlo import Graph
 from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.machine import UnitKind
+from graphopt.machine import CpuCosts, UnitKind, own_costs
+from graphopt.machine.cost_rows import DEFAULT
 
 MIN_SAVED_NS: Final = 500.0
 MIN_SAVED_SHARE: Final = 0.01
 """What kernels that are written in another way must save together, in one run and as a part of its time:
 below, writing the module again takes longer than it is worth."""
 
-THUNK_NS: Final = 55.0
-"""Dispatch of one kernel by the thunk executor."""
-
-SCALAR_OPERATIONS_PER_NS: Final = 1.5
-"""Units of `Op.cost` in code that does not vectorise (loops of a few elements)."""
-
-FEW_ELEMENTS: Final = 16
-"""Shorter loops do not vectorise."""
-
-BYTES_PER_NS: Final = 10.0
-"""Memory bandwidth of one core beyond its caches."""
-
-CACHED_BYTES_PER_NS: Final = 40.0
-"""The same inside the second-level cache."""
-
-LIBRARY_CALL_NS: Final = 3000.0
-"""A call of the kernel library, whose worker threads take part."""
-
-HANDOVER_NS: Final = 15_000.0
-"""Handing half of a loop to the other core, and waiting for it."""
-
-LOOP_NS: Final = 1000.0
-"""One iteration of a while loop run by the thunk executor, beside its kernels."""
 
 SCALAR_CODE: Final = 1.0
 ARRAY_CODE: Final = 2.5
@@ -107,13 +85,19 @@ class LoopCosts:
 class CostModel:
     """Costs of every computation of a graph under XLA's own decisions."""
 
-    def __init__(self, graph: Graph) -> None:
-        """Computes all costs, callees first."""
+    def __init__(self, graph: Graph, costs: CpuCosts | None = None) -> None:
+        """Computes all costs, callees first.
+
+        Args:
+            graph: of the program.
+            costs: of the machine; this one's if None.
+        """
         self.graph = graph
+        self.costs = costs or own_costs()
         self.cores = max(unit.threads for unit in graph.units)
-        self.loop_extra = library_reductions(graph)
-        self.windows = all_windows(graph)
-        self.work = node_work(graph, self.loop_extra, self.windows)
+        self.loop_extra = library_reductions(graph, self.costs)
+        self.windows = all_windows(graph, self.costs)
+        self.work = node_work(graph, self.costs, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
@@ -141,10 +125,10 @@ class CostModel:
                 total.add(self.control(node), 1.0)
                 continue
             if is_wall(graph, node):
-                call, replacement = wall_costs(graph, node)
+                call, replacement = wall_costs(graph, node, self.costs)
                 total.library_ns += call
                 total.native_dot_ns += replacement
-                total.dispatch_ns += THUNK_NS
+                total.dispatch_ns += self.costs.thunk_ns
                 total.code += WALL_CODE
                 continue
             if op.name == "dot":
@@ -163,14 +147,14 @@ class CostModel:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
         unit = self.graph.units[self.graph.default.unit[root]]
         if unit.kind is UnitKind.LIBRARY and self.graph.ops[root].name != "dot":
-            total.dispatch_ns += LIBRARY_CALL_NS
+            total.dispatch_ns += self.costs.library_call_ns
         elif unit.kind is UnitKind.LOOP and unit.threads > 1:
             work = sum(self.work[node] for node in self.members(self.graph.default.fuse, root))
             total.parallel_ns += work
             # The heuristic runs it on one core where that is faster.
-            total.dispatch_ns += min(HANDOVER_NS, work * (1.0 - 1.0 / unit.threads))
+            total.dispatch_ns += min(self.costs.handover_ns, work * (1.0 - 1.0 / unit.threads))
         else:
-            total.dispatch_ns += THUNK_NS
+            total.dispatch_ns += self.costs.thunk_ns
 
     @cached_property
     def shares(self) -> list[tuple[float, ...]]:
@@ -187,7 +171,7 @@ class CostModel:
     def product(self, node: int) -> ProductCosts:
         """Costs of a matrix product, worked out once."""
         if node not in self._products:
-            self._products[node] = product_costs(self.graph, node)
+            self._products[node] = product_costs(self.graph, node, self.costs)
         return self._products[node]
 
     @cached_property
@@ -232,7 +216,7 @@ class CostModel:
             times = 1.0 / len(inside) if branch else trips(graph, index)
             total.add(self.computations[index], times)
         if graph.ops[node].name == "while":
-            total.dispatch_ns += LOOP_NS * trips(graph, inside[0])
+            total.dispatch_ns += self.costs.loop_ns * trips(graph, inside[0])
         return total
 
 
@@ -251,14 +235,15 @@ def trips(graph: Graph, computation: int) -> float:
     return UNKNOWN_TRIPS if known is None else float(known)
 
 
-def all_windows(graph: Graph) -> dict[int, WindowCosts]:
+def all_windows(graph: Graph, costs: CpuCosts) -> dict[int, WindowCosts]:
     """Costs of every reduce-window."""
     nodes = (node for node, op in enumerate(graph.ops) if op.name == "reduce-window")
-    return {node: window_costs(graph, node) for node in nodes}
+    return {node: window_costs(graph, node, costs) for node in nodes}
 
 
 def node_work(
     graph: Graph,
+    costs: CpuCosts | None = None,
     library: Collection[int] | None = None,
     windows: Mapping[int, WindowCosts] | None = None,
 ) -> list[float]:
@@ -266,14 +251,16 @@ def node_work(
 
     Args:
         graph: of the program.
+        costs: of the machine; this one's if None.
         library: reductions that the library computes, if they are known already.
         windows: costs of every reduce-window, likewise.
     """
+    costs = costs or own_costs()
     out = []
     fused = graph.default.fuse.tolist()
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
-    library = library_reductions(graph) if library is None else library
-    windows = all_windows(graph) if windows is None else windows
+    library = library_reductions(graph, costs) if library is None else library
+    windows = all_windows(graph, costs) if windows is None else windows
     for node, op in enumerate(graph.ops):
         if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
             out.append(0.0)
@@ -282,10 +269,11 @@ def node_work(
         if node in windows:
             ns = windows[node].loop_ns
         else:
-            ns = _compute_ns(graph, node, elements, written, node in library)
+            ns = _compute_ns(graph, node, costs, elements[written], node in library)
         if not fused[node]:
             moved = nbytes[written]
-            ns += moved / (BYTES_PER_NS if moved > 1 << 19 else CACHED_BYTES_PER_NS)
+            cached = moved <= costs.cached_bytes
+            ns += moved / (costs.cached_bytes_per_ns if cached else costs.bytes_per_ns)
         out.append(ns)
     return out
 
@@ -298,25 +286,24 @@ def _written(graph: Graph, node: int) -> int:
     return node
 
 
-def _compute_ns(
-    graph: Graph, node: int, elements: list[int], written: int, in_library: bool
-) -> float:
+def _compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library: bool) -> float:
+    """Nanoseconds to compute `count` elements of a node."""
     op = graph.ops[node]
     if op.name == "reduce":
-        read = max(elements[node], elements[graph.operand_lists[node][0]])
-        return read * (SUM_ROWS_NS if in_library else reduced_ns(graph, node))
-    count = elements[written]
-    if count < FEW_ELEMENTS:
-        return count * op.cost / SCALAR_OPERATIONS_PER_NS
+        read = float(max(graph.elements[node], graph.elements[graph.operand_lists[node][0]]))
+        return read * (costs.sum_rows_ns if in_library else reduced_ns(graph, node, costs))
+    if count < costs.few_elements:
+        return count * op.cost / costs.scalar_operations_per_ns
     if op.name == "gather":
-        return count * GATHER_NS
+        return count * costs.gather_ns
     if evaluations.turns(graph, node):
-        return count * TURN_NS
-    return count * element_ns(graph, node)
+        return count * costs.turn_ns
+    return count * element_ns(graph, node, costs=costs)
 
 
-def library_reductions(graph: Graph) -> dict[int, float]:
+def library_reductions(graph: Graph, costs: CpuCosts | None = None) -> dict[int, float]:
     """Reductions that XLA hands to the library -> nanoseconds that they take longer in a loop kernel."""
+    costs = costs or own_costs()
     fused = graph.default.fuse
     inside = [False] * len(graph)
     out = {}
@@ -327,5 +314,12 @@ def library_reductions(graph: Graph) -> dict[int, float]:
             inside[node] = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
         if inside[node] and graph.ops[node].name == "reduce":
             read = float(graph.elements[graph.operand_lists[node][0]])
-            out[node] = read * (reduced_ns(graph, node) - SUM_ROWS_NS)
+            out[node] = read * (reduced_ns(graph, node, costs) - costs.sum_rows_ns)
     return out
+
+
+# For importers that have no model at hand; others read `CostModel.costs`.
+THUNK_NS: Final = DEFAULT.thunk_ns
+LOOP_NS: Final = DEFAULT.loop_ns
+BYTES_PER_NS: Final = DEFAULT.bytes_per_ns
+CACHED_BYTES_PER_NS: Final = DEFAULT.cached_bytes_per_ns

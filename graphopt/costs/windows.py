@@ -10,20 +10,7 @@ from typing import Any, Final
 from graphopt.hlo import Graph
 from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.restructure import CODE
-
-LOOP_NS: Final = 0.27
-NATIVE_NS: Final = 0.08
-"""One element of one window, in a loop kernel and in native code: ``benchmarks.rates --windows``."""
-
-SHIFTED_NS: Final = 0.12
-SHIFTED_LOOP_NS: Final = 0.4
-"""One element of an array that is combined with a shifted one, in native code and in a loop kernel."""
-
-MIN_ROW: Final = 64
-"""Shifts along rows that are shorter do not vectorise."""
-
-MIN_WINDOW: Final = 9
-"""Smaller windows are as fast in native code."""
+from graphopt.machine import CpuCosts, own_costs
 
 SHIFTED_MARGIN: Final = 1.5
 """A window is written as shifted arrays where that is so much faster by the estimate."""
@@ -62,22 +49,27 @@ class WindowCosts:
         return self.plain_ns if self.shifted_ns is None or not self.is_shifted else self.shifted_ns
 
 
-def window_costs(graph: Graph, node: int) -> WindowCosts:
-    """Costs of a reduce-window."""
+def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> WindowCosts:
+    """Costs of a reduce-window; on this machine by default."""
+    costs = costs or own_costs()
     windows = HloInstructionProto.FromString(graph.source.attributes[node]).window.dimensions
     sizes = [max(1, w.size) for w in windows]
     combined = float(graph.elements[node]) * prod(sizes)
-    plain = WindowCosts(combined * LOOP_NS, combined * NATIVE_NS)
+    plain = WindowCosts(combined * costs.window_loop_ns, combined * costs.window_native_ns)
     legal = graph.masks.restructure[node, CODE["window-doubling"]]
-    if not legal or not _shifts_well(graph, node, windows):
+    if not legal or not _shifts_well(graph, node, windows, costs):
         return plain
     passes = 1 + sum((size - 1).bit_length() + size.bit_count() - 1 for size in sizes)
     read = max(graph.elements[node], graph.elements[graph.operand_lists[node][0]])
     moved = float(passes * read)
-    return replace(plain, shifted_ns=moved * SHIFTED_NS, shifted_loop_ns=moved * SHIFTED_LOOP_NS)
+    return replace(
+        plain,
+        shifted_ns=moved * costs.shifted_ns,
+        shifted_loop_ns=moved * costs.shifted_loop_ns,
+    )
 
 
-def _shifts_well(graph: Graph, node: int, windows: Sequence[Any]) -> bool:
+def _shifts_well(graph: Graph, node: int, windows: Sequence[Any], costs: CpuCosts) -> bool:
     """True for windows where shifted arrays are known to be fast, and that are no cumulative sums.
 
     Cumulative sums often decide something (where a random number falls among probabilities), so that another
@@ -86,6 +78,6 @@ def _shifts_well(graph: Graph, node: int, windows: Sequence[Any]) -> bool:
     cumulative = any(
         w.size > 1 and max(w.padding_low, w.padding_high) >= w.size - 1 for w in windows
     )
-    rows_stay = windows[-1].size <= 1 or graph.dim_lists[node][-1] >= MIN_ROW
-    many = prod(max(1, w.size) for w in windows) >= MIN_WINDOW
+    rows_stay = windows[-1].size <= 1 or graph.dim_lists[node][-1] >= costs.shifted_row
+    many = prod(max(1, w.size) for w in windows) >= costs.shifted_window
     return many and rows_stay and not cumulative and all(w.stride <= 1 for w in windows)

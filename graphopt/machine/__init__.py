@@ -1,14 +1,19 @@
 """The machine and its execution units, as data."""
 
+from graphopt.machine.cost_rows import costs_for, own_costs
+from graphopt.machine.costs import CpuCosts
 from graphopt.machine.machine import Machine, machine_key, probe, read_machine
 from graphopt.machine.units import Unit, UnitKind, cpu_units, unit_index
 
 __all__ = [
+    "CpuCosts",
     "Machine",
     "Unit",
     "UnitKind",
+    "costs_for",
     "cpu_units",
     "machine_key",
+    "own_costs",
     "probe",
     "read_machine",
     "unit_index",

@@ -5,9 +5,9 @@ import pytest
 from jax import lax
 from support import capture, normal
 
-from graphopt.costs.model import HANDOVER_NS, LIBRARY_CALL_NS, LOOP_NS, CostModel
+from graphopt.costs.model import CostModel
 from graphopt.hlo.module.index import Role
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, own_costs
 
 
 def body_of(fn, *args):
@@ -27,13 +27,13 @@ def test_the_work_of_a_split_kernel_counts_all_that_is_fused_into_it():
     assert any(graph.units[u].threads > 1 for u in graph.default.unit)
     assert body.parallel_ns > 0.8 * body.work_ns
     assert body.default_ns(2) == pytest.approx(0.5 * body.work_ns + body.dispatch_ns, rel=0.3)
-    assert body.dispatch_ns >= HANDOVER_NS
+    assert body.dispatch_ns >= own_costs().handover_ns
 
 
 def test_small_loops_pay_for_every_iteration():
     _, body, loop = body_of(heat, normal(8))
     assert body.parallel_ns == 0.0
-    assert loop.dispatch_ns >= 10 * (body.dispatch_ns + LOOP_NS)
+    assert loop.dispatch_ns >= 10 * (body.dispatch_ns + own_costs().loop_ns)
 
 
 def test_calls_of_the_library_cost_more_than_kernels():
@@ -43,4 +43,4 @@ def test_calls_of_the_library_cost_more_than_kernels():
     graph, body, _ = body_of(rows, normal(128, 128))
     kinds = [graph.units[u].kind for u in graph.default.unit[~graph.default.fuse]]
     calls = kinds.count(UnitKind.LIBRARY)
-    assert calls and body.dispatch_ns >= calls * LIBRARY_CALL_NS
+    assert calls and body.dispatch_ns >= calls * own_costs().library_call_ns

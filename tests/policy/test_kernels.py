@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from support import capture, changed, nodes, normal
 
-from graphopt.costs.elements import SUM_ROWS_NS, library_reduced_ns, reduced_ns
+from graphopt.costs.elements import library_reduced_ns, reduced_ns
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE, REPLACES
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, own_costs
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import heuristic_steps
 from graphopt.policy.network.decision_space import field_inputs
@@ -107,7 +107,7 @@ def test_prices_follow_the_dimension_that_lies_together():
         (root,) = nodes(graph, "reduce")
         return reduced_ns(graph, root), library_reduced_ns(graph, root)
 
-    assert price((512, 8), 1)[0] == price((64, 512), 1)[0] == SUM_ROWS_NS
-    assert SUM_ROWS_NS < price((512, 16), 1)[0] < price((256, 32), 1)[0]
+    assert price((512, 8), 1)[0] == price((64, 512), 1)[0] == own_costs().sum_rows_ns
+    assert own_costs().sum_rows_ns < price((512, 16), 1)[0] < price((256, 32), 1)[0]
     assert price((16, 512), 0)[0] < price((256, 64), 0)[0]
     assert price((4096, 4), 1)[1] > 4 * price((64, 256), 1)[1]

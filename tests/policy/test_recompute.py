@@ -8,20 +8,21 @@ from jax import lax
 from support import capture, nodes, normal
 
 from graphopt.corpus import load_corpus
-from graphopt.costs.elements import FUNCTION_NS, INTEGER_NS, element_ns, reduced_ns
+from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, turns
 from graphopt.costs.model import CostModel, library_reductions
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.machine import probe
+from graphopt.machine.cost_tables import FUNCTIONS, INTEGERS
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import heuristic_steps
 
 
 def test_rates_are_of_elementwise_operations():
     elementwise = {op.name for op in OPS if op.kind is OpKind.ELEMENTWISE}
-    assert set(FUNCTION_NS) | set(INTEGER_NS) <= elementwise
-    assert all(0 < single <= double for single, double in FUNCTION_NS.values())
+    assert set(FUNCTIONS) | set(INTEGERS) <= elementwise
+    assert all(0 < single <= double for single, double in FUNCTIONS.values())
 
 
 def rate(fn, *args, name):

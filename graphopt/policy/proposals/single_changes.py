@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.model import BYTES_PER_NS, THUNK_NS, CostModel
+from graphopt.costs.model import CostModel
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.opcodes import OpKind
@@ -132,7 +132,10 @@ def _values(context: Context) -> Iterator[Change]:
                 weight = model.evaluated_ns(node) * times
                 yield Change("value in memory", node, weight, (("fuse", node, 0),))
         elif allowed[node, 1]:
-            moved = THUNK_NS + float(graph.nbytes[node]) * (1 + len(users)) / BYTES_PER_NS
+            costs = model.costs
+            moved = (
+                costs.thunk_ns + float(graph.nbytes[node]) * (1 + len(users)) / costs.bytes_per_ns
+            )
             yield Change("value fused", node, moved * times, (("fuse", node, 1),))
 
 

@@ -1,0 +1,80 @@
+"""Tables among the costs of a machine: functions, routines and matrix products by name or element type.
+
+Keys are names as HLO text spells them ("exponential", "f32"). One value of a table is a number of
+nanoseconds, or a small record of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class LapackCosts:
+    """Nanoseconds of a routine for one matrix (``python -m benchmarks.lapack``).
+
+    Attributes:
+        call: factors of 1, n, n n m and n^3 inside the call; n is the order, m the columns on the right of
+            a solve, else 1.
+        loop: the same of the replacement in native code.
+    """
+
+    call: tuple[float, float, float, float]
+    loop: tuple[float, float, float, float]
+
+
+FUNCTIONS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "atan2": (13.0, 38.0),
+        "acos": (13.0, 38.0),
+        "asin": (13.0, 38.0),
+        "cbrt": (12.0, 17.0),
+        "cosine": (2.5, 6.5),
+        "erf": (0.15, 6.4),
+        "exponential": (0.3, 1.4),
+        "exponential-minus-one": (0.8, 2.5),
+        "log": (0.6, 12.5),
+        "log-plus-one": (0.7, 15.0),
+        "logistic": (0.3, 1.6),
+        "power": (7.0, 14.0),
+        "remainder": (3.5, 4.0),
+        "rsqrt": (0.2, 0.5),
+        "sine": (3.6, 7.0),
+        "tan": (4.7, 7.5),
+        "tanh": (0.2, 0.7),
+    }
+)
+"""Operation -> nanoseconds per element in single precision (and narrower), and in double."""
+
+INTEGERS: Final[Mapping[str, float]] = MappingProxyType({"divide": 2.0, "remainder": 2.0})
+"""The same for integers."""
+
+SHORT_FUNCTIONS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType(
+    {
+        "erf": {"f32": (2.5, 0.35)},
+        "exponential": {"f32": (2.7, 0.4), "f64": (4.3, 1.2)},
+        "exponential-minus-one": {"f32": (7.5, 1.0), "f64": (8.7, 2.5)},
+        "log": {"f32": (4.5, 0.9)},
+        "log-plus-one": {"f32": (9.0, 1.4), "f64": (6.5, 3.8)},
+        "logistic": {"f32": (4.0, 0.5), "f64": (5.0, 1.5)},
+        "tanh": {"f32": (3.2, 0.4), "f64": (3.8, 1.1)},
+    }
+)
+"""Operation -> element type -> nanoseconds per element in arrays of 4 to 32 elements, and in long ones."""
+
+SLOWER_PRODUCTS: Final[Mapping[str, float]] = MappingProxyType(
+    {"f64": 2.0, "s64": 2.0, "c64": 4.0, "c128": 8.0}
+)
+"""Element type -> how many times longer a matrix product takes than in single precision."""
+
+LAPACK: Final[Mapping[str, LapackCosts]] = MappingProxyType(
+    {
+        "potrf": LapackCosts(call=(40, 12, 0, 0.07), loop=(0, 15, 0, 0.5)),
+        "getrf": LapackCosts(call=(40, 0, 6, 0), loop=(0, 0, 20, 0)),
+        "trsm": LapackCosts(call=(40, 6, 0.17, 0), loop=(0, 10, 0.5, 0)),
+    }
+)
+"""Routine -> its costs."""

@@ -1,0 +1,289 @@
+"""What things cost on one kind of CPU: every machine fact that decisions rest on, in one table.
+
+The values are orders of magnitude, measured on x86 with AVX-512 under jaxlib 0.10.2. Times are nanoseconds
+on one core unless a unit says otherwise. Margins and limits of a step of the heuristic are no facts and
+stand with the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Final
+
+from graphopt.errors import ConfigError
+from graphopt.machine import cost_tables as tables
+
+DISPATCH: Final = "python -m benchmarks.dispatch"
+RATES: Final = "python -m benchmarks.rates"
+PRODUCTS: Final = "python -m benchmarks.rates --products"
+WINDOWS: Final = "python -m benchmarks.rates --windows"
+LAPACK: Final = "python -m benchmarks.lapack"
+FUNCTIONS: Final = "python -m benchmarks.functions"
+PROGRAMS: Final = "whole programs, with and without"
+
+
+def fact(default: Any, unit: str, meaning: str, measured_by: str = PROGRAMS) -> Any:
+    """A field of a table of facts.
+
+    Args:
+        default: the value where a kind of machine has none of its own.
+        unit: such as "ns" or "ns per element"; "" for a count.
+        meaning: one sentence without its full stop.
+        measured_by: the command that measures it, or how else it was found.
+    """
+    about = {"unit": unit, "meaning": meaning, "measured_by": measured_by}
+    return field(default_factory=lambda: default, metadata=about)
+
+
+@dataclass(frozen=True)
+class CpuCosts:
+    """Costs on one kind of CPU; `facts` lists units and meanings.
+
+    Raises:
+        ConfigError: a number is not finite or not positive, or one inside a table is negative.
+    """
+
+    # Calls, cores and memory.
+    thunk_ns: float = fact(55.0, "ns", "Dispatch of one kernel by the thunk executor", DISPATCH)
+    library_call_ns: float = fact(
+        3000.0, "ns", "A call of the kernel library, whose worker threads take part", RATES
+    )
+    handover_ns: float = fact(
+        15_000.0, "ns", "Handing half of a loop to the other core and waiting for it", DISPATCH
+    )
+    loop_ns: float = fact(
+        1000.0, "ns", "One iteration of a while loop in the thunk executor, beside its kernels"
+    )
+    bytes_per_ns: float = fact(
+        10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", RATES
+    )
+    cached_bytes_per_ns: float = fact(
+        40.0, "bytes per ns", "The same inside the second-level cache", RATES
+    )
+    cached_bytes: int = fact(1 << 19, "bytes", "Largest array that stays in that cache")
+    split_ns: float = fact(
+        15_000.0, "ns", "Handing the parts of one kernel to other threads and waiting", DISPATCH
+    )
+    split_bytes: int = fact(
+        1 << 18, "bytes", "Loops that move more gain from the caches of two cores"
+    )
+    part_bytes: int = fact(256 << 10, "bytes", "For so many XLA gives a loop another core")
+    part_ns: float = fact(33_000.0, "ns", "The same in time of its work")
+
+    # Elements of loops.
+    operations_per_ns: float = fact(
+        12.0, "operations per ns", "Vectorised additions; one unit of an operation's cost", RATES
+    )
+    scalar_operations_per_ns: float = fact(
+        1.5, "operations per ns", "The same in code that does not vectorise", RATES
+    )
+    few_elements: int = fact(16, "elements", "Shorter loops do not vectorise", RATES)
+    function_ns: Mapping[str, tuple[float, float]] = fact(
+        tables.FUNCTIONS, "ns per element", "Functions in single precision and in double", RATES
+    )
+    integer_ns: Mapping[str, float] = fact(
+        tables.INTEGERS, "ns per element", "Operations on integers", RATES
+    )
+    gather_ns: float = fact(0.6, "ns per element", "An element read at an index", RATES)
+    turn_ns: float = fact(
+        0.9, "ns per element", "A transpose that changes the order of memory", RATES
+    )
+    fused_operations_per_ns: float = fact(
+        18.0, "operations per ns", "Vectorised operations among others: values stay in registers"
+    )
+    integer_operations_per_ns: float = fact(
+        50.0, "operations per ns", "The same in chains of integer operations: bits and hashes"
+    )
+    registers: int = fact(
+        2, "elements", "Values of so few stay in registers of a native function", RATES
+    )
+    hidden_operations: float = fact(
+        2.0, "operations", "So many per element hide behind the loads of a loop"
+    )
+    across_ns: float = fact(1.0, "ns per element", "Reading in an order that is not memory's")
+    divided_ns: float = fact(0.2, "ns per element", "Divisions that find an element's place")
+    min_row: int = fact(8, "elements", "Shortest row over which a loop with views vectorises")
+
+    # Reductions.
+    sum_rows_ns: float = fact(
+        1.0 / 12.0, "ns per element", "A reduction of rows that vectorise", RATES
+    )
+    short_row: int = fact(8, "elements", "Rows up to this length vectorise", RATES)
+    unrolled_row: int = fact(64, "elements", "Rows longer than this vectorise", RATES)
+    unrolled_rows_ns: tuple[float, float] = fact(
+        (0.14, 0.0065),
+        "ns",
+        "Rows between, unrolled: an element, and more per element of a row",
+        RATES,
+    )
+    nested_rows_ns: float = fact(
+        0.2, "ns per element", "Reductions of long rows and other dimensions at once", RATES
+    )
+    unrolled_columns: int = fact(32, "elements", "Reductions of so many rows vectorise", RATES)
+    reduce_ns: float = fact(
+        0.7, "ns per element", "Reductions over dimensions that do not lie together", RATES
+    )
+    complex_reduce_ns: float = fact(
+        8.0, "ns per element", "Combiners of several operations, such as a maximum's place", RATES
+    )
+    library_reduction_ns: float = fact(800.0, "ns", "A reduction by the kernel library", RATES)
+    library_element_ns: float = fact(0.11, "ns per element", "An element there", RATES)
+    library_run_ns: float = fact(2.4, "ns", "A run of elements that lie together, there", RATES)
+    library_split: int = fact(1 << 16, "elements", "From here it uses two cores", RATES)
+    library_split_ns: float = fact(8_000.0, "ns", "Handing over half of that work", RATES)
+    tree_window_ns: float = fact(
+        0.5, "ns per element", "A reduce-window's scalar code that a tree of sums saves", RATES
+    )
+    tree_copied_ns: float = fact(
+        0.2, "ns per element", "Copies, and sums over them, that a tree of sums saves", RATES
+    )
+
+    # Matrix products.
+    runtime_call_ns: float = fact(400.0, "ns", "A call of the matrix library", PRODUCTS)
+    naive_product: int = fact(
+        3, "elements", "Longest dimension that XLA multiplies in loops of its own", PRODUCTS
+    )
+    called_product: int = fact(
+        8, "elements", "Longest of a batch that calls the library for each matrix", PRODUCTS
+    )
+    library_matrix_ns: float = fact(
+        70.0, "ns", "Each matrix of a batch in the kernel library", PRODUCTS
+    )
+    turned_call_ns: float = fact(600.0, "ns", "Transposing an operand in a call", PRODUCTS)
+    dot_flops_per_ns: float = fact(100.0, "flops per ns", "By the library, f32", PRODUCTS)
+    fast_flops_per_ns: float = fact(
+        40.0, "flops per ns", "Native loops that vectorise: short sums, blocks", PRODUCTS
+    )
+    vector_flops_per_ns: float = fact(28.0, "flops per ns", "A matrix by a vector", PRODUCTS)
+    narrow_columns: int = fact(16, "elements", "Fewer columns are narrow", PRODUCTS)
+    narrow_flops_per_ns: float = fact(12.0, "flops per ns", "Narrow short sums", PRODUCTS)
+    narrow_blocks_flops_per_ns: float = fact(5.5, "flops per ns", "Narrow blocks", PRODUCTS)
+    batched_flops_per_ns: float = fact(
+        6.0, "flops per ns", "Plain loops over a batch of narrow or turned matrices", PRODUCTS
+    )
+    reduced_result_ns: float = fact(
+        0.3, "ns per result", "A batch as a multiplication and a reduction", PRODUCTS
+    )
+    reduced_flops_per_ns: float = fact(8.0, "flops per ns", "The products of it", PRODUCTS)
+    reduced_rows_flops_per_ns: float = fact(
+        33.0, "flops per ns", "The same with columns that lie together and short sums", PRODUCTS
+    )
+    least_columns: int = fact(8, "elements", "So many columns count as together", PRODUCTS)
+    slow_flops_per_ns: float = fact(
+        3.0, "flops per ns", "Plain loops whose sum is a scalar loop", PRODUCTS
+    )
+    long_flops_per_ns: float = fact(
+        1.7, "flops per ns", "The same beyond the first-level cache", PRODUCTS
+    )
+    long_sum: int = fact(128, "elements", "Longer sums leave that cache", PRODUCTS)
+    moved_ns: float = fact(
+        0.45, "ns per element", "An operand brought into another order", PRODUCTS
+    )
+    product_part_ns: float = fact(
+        30.0, "ns", "Each of the loops that a product in blocks becomes", PRODUCTS
+    )
+    slower_products: Mapping[str, float] = fact(
+        tables.SLOWER_PRODUCTS, "times", "How much longer than in f32", PRODUCTS
+    )
+
+    # Windows.
+    window_loop_ns: float = fact(
+        0.27, "ns per element", "An element of a window in a loop kernel", WINDOWS
+    )
+    window_native_ns: float = fact(0.08, "ns per element", "The same in native code", WINDOWS)
+    shifted_ns: float = fact(
+        0.12, "ns per element", "Combining an array with a shifted one, in native code", WINDOWS
+    )
+    shifted_loop_ns: float = fact(0.4, "ns per element", "The same in a loop kernel", WINDOWS)
+    shifted_row: int = fact(64, "elements", "Shifts along shorter rows do not vectorise", WINDOWS)
+    shifted_window: int = fact(
+        9, "elements", "Smaller windows are as fast in native code as shifted arrays", WINDOWS
+    )
+    window_split_ns: float = fact(
+        5_000.0, "ns", "Handing a part of a window operation to another core", WINDOWS
+    )
+
+    # Operations outside of XLA's loops.
+    lapack_call_ns: float = fact(500.0, "ns", "A call into LAPACK, of any batch", LAPACK)
+    lapack: Mapping[str, tables.LapackCosts] = fact(
+        tables.LAPACK, "ns per matrix", "Routines and their replacements", LAPACK
+    )
+    other_call: tuple[float, float, float, float] = fact(
+        (500.0, 0.0, 0.0, 0.5), "ns per matrix", "Any other call, as a routine's", LAPACK
+    )
+    scatter_ns: float = fact(1.5, "ns per window", "A scatter by XLA's own loop", RATES)
+    scatter_loop_ns: float = fact(6.0, "ns per window", "The same by its replacement", RATES)
+    sort_call_ns: float = fact(100.0, "ns", "A call of XLA's sort", RATES)
+    sort_element_ns: float = fact(
+        4.0, "ns per element", "Each of the log2(n) levels of a sort", RATES
+    )
+    sort_pair_ns: float = fact(
+        0.5, "ns per pair", "The replacement of a sort, which compares all pairs", RATES
+    )
+
+    # Kernels inside native code, and the loop generators.
+    native_kernel_ns: float = fact(5.0, "ns", "One kernel more inside native code")
+    short_functions: Mapping[str, Mapping[str, tuple[float, float]]] = fact(
+        tables.SHORT_FUNCTIONS, "ns per element", "Functions of short and long arrays", FUNCTIONS
+    )
+    member_ns: float = fact(1.0, "ns", "Copying an argument and reading a result", FUNCTIONS)
+    pack_ns: float = fact(5.0, "ns", "The loop over a packed array", FUNCTIONS)
+    unrolled_instructions: float = fact(
+        300.0, "instructions", "Up to so many LLVM unrolls a loop in full", FUNCTIONS
+    )
+    loop_instructions: int = fact(
+        4, "instructions", "Of a loop that neither load nor compute", FUNCTIONS
+    )
+    interleaved_row: int = fact(
+        8, "elements", "Longest unrolled row whose loop over rows vectorises", FUNCTIONS
+    )
+    interleaved_rows: int = fact(4, "rows", "So many rows that takes", FUNCTIONS)
+    tile: int = fact(16, "elements", "Widest tile of the tiled code generator", RATES)
+    tile_ns: float = fact(2.5, "ns per tile", "A tile beyond a plain loop", RATES)
+    tiled_element_ns: float = fact(0.1, "ns per element", "Its elements beyond one", RATES)
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            alone = isinstance(value, int | float)
+            if not all(
+                math.isfinite(n) and (n > 0 or (n == 0 and not alone)) for n in _numbers(value)
+            ):
+                raise ConfigError(
+                    what=f"{item.name} is {value}; costs must be finite and positive",
+                    where="the costs of a machine",
+                    fix=f"Measure it again: {item.metadata['measured_by']}.",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One row of the printed table: a field of `CpuCosts` with its value there."""
+
+    name: str
+    value: Any
+    unit: str
+    meaning: str
+    measured_by: str
+
+
+def facts(costs: CpuCosts) -> list[Fact]:
+    """Every field of a table of costs, in its order."""
+    return [Fact(f.name, getattr(costs, f.name), **f.metadata) for f in fields(costs)]
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Every number inside a value of the table."""
+    if isinstance(value, int | float):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _numbers(inner)
+    elif is_dataclass(value):
+        for item in fields(value):
+            yield from _numbers(getattr(value, item.name))
+    else:
+        for inner in value:
+            yield from _numbers(inner)
