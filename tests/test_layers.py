@@ -17,6 +17,7 @@ PACKAGE = Path(graphopt.__file__).parent
 # Lowest first. A module imports from its own layer and from lower ones, nothing else.
 LAYERS = (
     "errors",
+    "extras",
     "files",
     "jax_private",
     "version",
