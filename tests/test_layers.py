@@ -19,6 +19,7 @@ LAYERS = (
     "errors",
     "extras",
     "files",
+    "locations",
     "jax_private",
     "version",
     "outcomes",
