@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Union
 import tyro
 
 from graphopt.errors import GraphOptError
+from graphopt.extras import require
 from graphopt.policy.registry import DEFAULT
 
 
@@ -264,6 +265,8 @@ class Bench:
 
     def run(self) -> int:
         """Always exit status 0."""
+        require("measuring graphopt", "train")
+        require("measuring graphopt", "env")
         from graphopt.evaluate.bench import run_bench
 
         run_bench(self.what, self.budget_s, self.out, self.graphs)
@@ -350,6 +353,7 @@ class Ship:
 
     def run(self) -> int:
         """Always exit status 0."""
+        require("shipping a policy", "train")
         from graphopt.evaluate.commands.ship import ship
 
         print(f"model card: {ship(self.run_dir, self.report)}")

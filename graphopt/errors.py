@@ -109,6 +109,10 @@ class ConfigError(GraphOptError):
     """Raised when a setting has a value that graphopt cannot use."""
 
 
+class MissingExtraError(GraphOptError, ImportError):
+    """Raised when something is asked for whose optional dependencies are not installed."""
+
+
 class StoreError(GraphOptError):
     """Raised when the store or a file of winners cannot be read, written or trusted."""
 

@@ -41,6 +41,7 @@ def test_the_tree_is_complete():
         "UnsupportedJaxError",
         "WorkloadError",
         "ConfigError",
+        "MissingExtraError",
         "StoreError",
         "MeasureError",
     }

@@ -18,7 +18,9 @@ PACKAGE = Path(graphopt.__file__).parent
 # Lowest first. A module imports from its own layer and from lower ones, nothing else.
 LAYERS = (
     "errors",
+    "extras",
     "files",
+    "locations",
     "jax_private",
     "version",
     "outcomes",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphopt.errors import WorkloadError
+from graphopt.locations import cache_path
 
 FORMAT: Final = 2
 """Version of the files; records of another version are captured anew."""
@@ -24,11 +25,7 @@ FORMAT: Final = 2
 
 def default_directory() -> Path:
     """``$GRAPHOPT_CORPUS``, else ``graphopt/corpus`` under the user's cache directory."""
-    named = os.environ.get("GRAPHOPT_CORPUS")
-    if named:
-        return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "graphopt" / "corpus"
+    return cache_path("GRAPHOPT_CORPUS", "corpus")
 
 
 @dataclass(frozen=True)

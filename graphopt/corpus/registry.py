@@ -8,6 +8,7 @@ from typing import Final
 
 from graphopt.corpus.program import Program, ProgramSet
 from graphopt.corpus.split import SPLITS, split_of
+from graphopt.extras import require
 
 _MODULES: Final = (
     "learning.language", "learning.recurrent", "learning.attention", "learning.transformer_xl",
@@ -30,7 +31,12 @@ environments, image operations."""
 
 @cache
 def corpus_programs() -> ProgramSet:
-    """Every program of the corpus, in a fixed order."""
+    """Every program of the corpus, in a fixed order.
+
+    Raises:
+        MissingExtraError: a library that programs are written with is not installed.
+    """
+    require("the corpus of programs", "train")
     programs = ProgramSet()
     for name in _MODULES:
         module = importlib.import_module(f"graphopt.corpus.programs.{name}")

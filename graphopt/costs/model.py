@@ -24,7 +24,6 @@ from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import CpuCosts, UnitKind, own_costs
-from graphopt.machine.cost_rows import DEFAULT
 
 MIN_SAVED_NS: Final = 500.0
 MIN_SAVED_SHARE: Final = 0.01
@@ -316,10 +315,3 @@ def library_reductions(graph: Graph, costs: CpuCosts | None = None) -> dict[int,
             read = float(graph.elements[graph.operand_lists[node][0]])
             out[node] = read * (reduced_ns(graph, node, costs) - costs.sum_rows_ns)
     return out
-
-
-# For importers that have no model at hand; others read `CostModel.costs`.
-THUNK_NS: Final = DEFAULT.thunk_ns
-LOOP_NS: Final = DEFAULT.loop_ns
-BYTES_PER_NS: Final = DEFAULT.bytes_per_ns
-CACHED_BYTES_PER_NS: Final = DEFAULT.cached_bytes_per_ns

@@ -9,6 +9,10 @@ Importing this package registers ``graphopt/FusionPlacement-v0`` and
 or in one line, ``gymnasium.make("graphopt.env:graphopt/FusionPlacement-v0")``.
 """
 
+from graphopt.extras import require
+
+require("an environment", "env")  # first: the modules below import gymnasium
+
 from graphopt.env.actions import ActionCodec, DecisionSpace, encode
 from graphopt.env.episode import EnvState
 from graphopt.env.fusion_placement import FusionPlacementEnv

@@ -12,6 +12,7 @@ from typing import Annotated
 import tyro
 
 from graphopt.errors import ConfigError, GraphOptError
+from graphopt.extras import require
 from graphopt.learn.config import CONFIG_NAME, TOY, TrainConfig, load_config
 
 
@@ -78,6 +79,7 @@ def _settings(source: _Source) -> TrainConfig:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     try:
+        require("training a policy", "train")
         return parse(sys.argv[1:] if arguments is None else arguments).run()
     except GraphOptError as error:
         print(f"train-policy: {error}", file=sys.stderr)

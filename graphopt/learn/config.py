@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml  # type: ignore[import-untyped, unused-ignore]
-
 from graphopt.errors import ConfigError
 from graphopt.policy.network.config import ModelConfig
 
@@ -202,6 +200,8 @@ def load_config(path: Path) -> TrainConfig:
     Raises:
         ConfigError: the file cannot be read, or names an unknown setting, or one of another type.
     """
+    import yaml  # type: ignore[import-untyped, unused-ignore]  # only training has it
+
     try:
         data = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.extras import require
 from graphopt.machine import UnitKind
 from graphopt.render.modules import ModuleExplanation
 from graphopt.render.parts import NO_REGION, Side, time_text
@@ -24,7 +25,12 @@ DPI = 100
 
 
 def explanation_image(modules: Sequence[ModuleExplanation]) -> NDArray[np.uint8]:
-    """uint8 [300, 900, 3]; the first module, or an empty frame if there is none."""
+    """uint8 [300, 900, 3]; the first module, or an empty frame if there is none.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require("an explanation as a picture", "plots")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

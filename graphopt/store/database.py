@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from graphopt.errors import StoreError
+from graphopt.locations import cache_path
 from graphopt.machine import machine_key
 from graphopt.store.schema import APPLICATION_ID, CREATE, MIGRATIONS, VERSION
 
@@ -23,11 +24,7 @@ T = TypeVar("T")
 
 def default_path() -> Path:
     """``$GRAPHOPT_STORE``, else ``graphopt/store.sqlite`` under the user's cache directory."""
-    named = os.environ.get("GRAPHOPT_STORE")
-    if named:
-        return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "graphopt" / "store.sqlite"
+    return cache_path("GRAPHOPT_STORE", "store.sqlite")
 
 
 _CODE_FLAGS: Final = ("--xla_cpu", "--xla_backend", "--xla_llvm", "--xla_disable_hlo_passes")

@@ -1,5 +1,7 @@
 """What recomputing a value costs: rates of single operations, and the order in which values are read."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from graphopt.costs.evaluations import Evaluations, turns
 from graphopt.costs.model import CostModel, library_reductions
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
-from graphopt.machine import probe
+from graphopt.machine import own_costs, probe
 from graphopt.machine.cost_tables import FUNCTIONS, INTEGERS
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import heuristic_steps
@@ -76,13 +78,13 @@ def test_evaluations_across_the_order_of_memory_are_counted():
     assert not any(across[n] for n in range(len(graph)) if not graph.default.fuse[n])
 
 
-def test_what_is_cheap_and_read_across_memory_is_not_written(monkeypatch):
+def test_what_is_cheap_and_read_across_memory_is_not_written():
     graph = capture(one_hot, normal(512, 32), np.arange(512) % 96).graph
     kept = heuristic_steps(graph, ["keep in memory"])
     hot = graph.default.fuse & (graph.elements == 512 * 96)
     assert not (hot & ~kept.fuse).any()
-    monkeypatch.setattr("graphopt.policy.heuristic.keep_in_memory.ACROSS_NS", 0.0)
-    free = heuristic_steps(graph, ["keep in memory"])
+    free_reads = replace(own_costs(), across_ns=1e-9)
+    free = heuristic_steps(graph, ["keep in memory"], CostModel(graph, free_reads))
     assert (hot & ~free.fuse).any()
 
 

@@ -8,6 +8,7 @@ import platform
 import graphopt.version
 from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
+from graphopt.extras import EXTRAS, available
 from graphopt.machine import probe
 
 
@@ -31,6 +32,7 @@ def diagnose() -> tuple[str, bool]:
     lines.append(f"machine: {machine}")
     lines += [f"  unit {unit.name}: {unit.description}" for unit in machine.units]
     lines.append(f"store: {_store_note()}")
+    lines.append(f"extras: {_extras_note()}")
     lines += [f"left alone: {text}" for text in _left_alone()]
     return "\n".join(lines), healthy
 
@@ -48,6 +50,17 @@ def _store_note() -> str:
     return (
         os.environ.get("GRAPHOPT_STORE", "") or "not used: nothing has been tuned on this machine"
     )
+
+
+def _extras_note() -> str:
+    """Which optional dependencies are there: ``tune, plots; not train (flax, optax)``."""
+    missing = {
+        extra: [module for module in modules if not available(module)]
+        for extra, modules in EXTRAS.items()
+    }
+    there = ", ".join(extra for extra, modules in missing.items() if not modules) or "none"
+    absent = [f"{extra} ({', '.join(modules)})" for extra, modules in missing.items() if modules]
+    return there + (f"; not installed: {'; '.join(absent)}" if absent else "")
 
 
 def _left_alone() -> list[str]:

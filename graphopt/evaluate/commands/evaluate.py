@@ -12,6 +12,7 @@ from rich.table import Table
 
 from graphopt.evaluate.evaluation.compare import compare_markdown
 from graphopt.evaluate.evaluation.plan import Plan, run_evaluation
+from graphopt.extras import require
 
 COLUMNS: Final = (
     ("program", "name"),
@@ -33,7 +34,12 @@ WINNERS: Final = (
 
 
 def evaluate_and_show(plan: Plan, console: Console | None = None) -> dict[str, Any]:
-    """Runs the evaluation with live progress; writes report.json, report.md and the plots."""
+    """Runs the evaluation with live progress; writes report.json, report.md and the plots.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    require("plots of an evaluation", "plots")  # before hours of measuring, not after
     console = console or Console(width=None if Console().is_terminal else 150)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

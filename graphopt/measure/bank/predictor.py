@@ -7,22 +7,28 @@ Two models, both trained from the bank:
 * a linear model with positive weights for single items inside native regions, whose times must add up,
   because only whole regions can be measured.
 
-Until there is enough in the bank, fixed coefficients of the linear form stand in for both.
+Until there is enough in the bank, fixed coefficients of the linear form stand in for both. Without
+scikit-learn there are no trees: the linear model predicts whole kernels too, with a wide uncertainty, so
+that a search measures more and trusts predictions less.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.extras import available, fix
 from graphopt.measure.bank.kernels import COUNT, FEATURES
 from graphopt.store import Store
 from graphopt.store.kernels import Kernel, all_kernels
 
 Floats = NDArray[np.float64]
+
+_logger = logging.getLogger("graphopt")
 
 MIN_KERNELS: Final = 60
 """Kernels from which training is worth it."""
@@ -130,7 +136,11 @@ class KernelModel:
         if not native.all():
             self._fallback = LinearModel.fit(features[~native], ns[~native])
         self._members: list[Any] = []
-        if len(usable) >= MIN_KERNELS:
+        if len(usable) >= MIN_KERNELS and not available("sklearn"):
+            _logger.warning(
+                "without scikit-learn, kernel times are predicted less well. %s", fix("tune")
+            )
+        elif len(usable) >= MIN_KERNELS:
             rng = np.random.default_rng(seed)
             inputs = self._inputs(features)
             for _ in range(MEMBERS):

@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import OPERATIONS_PER_NS
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.hoist import plan_of
 from graphopt.hlo.restructure.sites import Candidate
@@ -51,7 +50,8 @@ def apply(context: Context) -> Edit | None:
             wanted.restructure[node] = code
             wanted.restructure[inner] = unroll
             work += plan.work
-    return context.edit(wanted, work / OPERATIONS_PER_NS, "what iterations share is computed once")
+    saved = work / context.costs.operations_per_ns
+    return context.edit(wanted, saved, "what iterations share is computed once")
 
 
 STEP: Final = Step(

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.model import HANDOVER_NS, CostModel
+from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
@@ -52,7 +52,8 @@ def apply(context: Context) -> Edit | None:
         return None
     wanted = context.decisions.copy()
     wanted.restructure[allowed[0]] = CODE["caller-thread"]
-    return context.edit(wanted, HANDOVER_NS, "the program is over sooner than a worker is woken")
+    saved = context.costs.handover_ns
+    return context.edit(wanted, saved, "the program is over sooner than a worker is woken")
 
 
 def _library_calls(graph: Graph, decisions: Decisions) -> int:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations
-from graphopt.costs.model import BYTES_PER_NS, CACHED_BYTES_PER_NS, THUNK_NS, CostModel
+from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
-from graphopt.machine import UnitKind
+from graphopt.machine import CpuCosts, UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import program_ns
@@ -32,23 +32,6 @@ class Limits:
 
 LIMITS: Final = Limits()
 
-FUSED_OPERATIONS_PER_NS: Final = 18.0
-INTEGER_OPERATIONS_PER_NS: Final = 50.0
-"""Vectorised operations among others in one loop: values stay in registers. Chains of integer operations
-(random bits, hashes) read no neighbours besides."""
-
-REGISTERS: Final = 2
-"""Values of so few elements stay in registers of a native function; LLVM computes them once."""
-
-HIDDEN_OPERATIONS: Final = 2.0
-"""So many operations per element hide behind the loads of the loop that repeats them."""
-
-NATIVE_KERNEL_NS: Final = 5.0
-"""One kernel more inside native code: a short loop, where others are dispatched in `THUNK_NS`."""
-
-ACROSS_NS: Final = 1.0
-"""Reading one element from memory in an order that is not that of memory."""
-
 _ADDRESSES: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
 """In a loop these are addresses, or computed once per row."""
 
@@ -58,14 +41,10 @@ NEVER_WRITTEN: Final = _ADDRESSES | {"copy"}
 MAX_READERS: Final = 32
 """Kernels that read a value are counted up to this number."""
 
-PART_BYTES: Final = 256 << 10
-PART_NS: Final = 33_000.0
-"""Bytes, or nanoseconds of work, for which XLA gives a loop another core."""
-
 
 def apply(context: Context) -> Edit | None:
     """Writes values to memory whose recomputation costs more than a trip through memory."""
-    graph, model = context.graph, context.model
+    graph, model, costs = context.graph, context.model, context.costs
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
     wanted = context.decisions.copy()
     fuse = wanted.fuse.tolist()
@@ -74,7 +53,7 @@ def apply(context: Context) -> Edit | None:
     least = max(LIMITS.min_saved_ns, LIMITS.min_kept_share * program_ns(context))
     # chains of integer operations (random bits, hashes) are cheap to repeat there
     in_native = (context.in_native & np.isin(graph.dtype, list(FLOATS))).tolist()
-    hidden = _hidden(graph, context.in_native, unit_ns)
+    hidden = _hidden(context, unit_ns)
     reads_alike: list[bool] = []
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
@@ -90,13 +69,13 @@ def apply(context: Context) -> Edit | None:
                 # what a node reads comes before it, so it is still fused as it was at first
                 reads_alike = reads_alike or _reads_alike(graph, fuse)
                 across = 0.0 if reads_alike[node] else across
-            start = NATIVE_KERNEL_NS if in_native[node] else THUNK_NS
-            memory = start + _memory_ns(nbytes[node], len(readers[node]), across)
+            start = costs.native_kernel_ns if in_native[node] else costs.thunk_ns
+            memory = start + _memory_ns(costs, nbytes[node], len(readers[node]), across)
             times = max(1.0, context.executions(node))
             if extra > LIMITS.margin * memory + least / times:
                 fuse[node] = False
                 saved += (extra - memory) * times
-                _set_parts(graph, wanted, node, unit_ns[node])
+                _set_parts(context, wanted, node, unit_ns[node])
         counted.pass_on(node, fuse)
     wanted.fuse[:] = fuse
     return context.edit(wanted, saved, "values written to memory instead of computed again")
@@ -114,27 +93,30 @@ def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) 
     return frozenset(sorted(found)[:MAX_READERS])
 
 
-def _rates(graph: Graph) -> NDArray[np.float64]:
+def _rates(graph: Graph, costs: CpuCosts) -> NDArray[np.float64]:
     """Operations per nanosecond, per node."""
     floats = np.isin(graph.dtype, list(FLOATS))
-    return np.where(floats, FUSED_OPERATIONS_PER_NS, INTEGER_OPERATIONS_PER_NS)
+    return np.where(floats, costs.fused_operations_per_ns, costs.integer_operations_per_ns)
 
 
-def _hidden(graph: Graph, native: NDArray[np.bool_], unit_ns: list[float]) -> list[bool]:
+def _hidden(context: Context, unit_ns: list[float]) -> list[bool]:
     """Per node: repeating it costs nothing, in registers or behind loads."""
-    in_registers = native & (graph.elements <= REGISTERS)
-    out: list[bool] = (in_registers | (unit_ns <= HIDDEN_OPERATIONS / _rates(graph))).tolist()
+    graph, costs = context.graph, context.costs
+    in_registers = context.in_native & (graph.elements <= costs.registers)
+    behind_loads = unit_ns <= costs.hidden_operations / _rates(graph, costs)
+    out: list[bool] = (in_registers | behind_loads).tolist()
     return out
 
 
-def _memory_ns(nbytes: int, readers: int, across: float) -> float:
+def _memory_ns(costs: CpuCosts, nbytes: int, readers: int, across: float) -> float:
     """Nanoseconds of a value's trip through memory to `readers` kernels, `across` of its elements read in
     another order, beside beginning the kernel that writes it.
 
     A kernel that reads a value at several places (the neighbours of a stencil) fetches it once.
     """
-    rate = BYTES_PER_NS if nbytes > 1 << 19 else CACHED_BYTES_PER_NS
-    return nbytes * (1 + readers) / rate + across * ACROSS_NS
+    large = nbytes > costs.cached_bytes
+    rate = costs.bytes_per_ns if large else costs.cached_bytes_per_ns
+    return nbytes * (1 + readers) / rate + across * costs.across_ns
 
 
 def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
@@ -151,25 +133,26 @@ def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
 def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
     """Nanoseconds to compute one element of each fused node from values in memory; 0 for others."""
     out = [0.0] * len(graph)
-    rates = _rates(graph).tolist()
+    rates = _rates(graph, model.costs).tolist()
     for node, op in enumerate(graph.ops):
         if not fuse[node]:
             continue
         shares = model.shares[node]
-        ns = 0.0 if op.name in _ADDRESSES else element_ns(graph, node, rates[node])
+        ns = 0.0 if op.name in _ADDRESSES else element_ns(graph, node, rates[node], model.costs)
         if op.name == "reduce":
-            ns = reduced_ns(graph, node) * shares[0]
+            ns = reduced_ns(graph, node, model.costs) * shares[0]
         for operand, share in zip(graph.operand_lists[node], shares, strict=True):
             ns += out[operand] * share
         out[node] = min(ns, 1e6)
     return out
 
 
-def _set_parts(graph: Graph, decisions: Decisions, node: int, ns: float) -> None:
+def _set_parts(context: Context, decisions: Decisions, node: int, ns: float) -> None:
     """Splits a new loop over the cores that is large, or takes `ns` long per element."""
+    graph, costs = context.graph, context.costs
     loops = [i for i, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
-    work = float(graph.elements[node]) * ns / PART_NS
-    wanted = max(float(graph.nbytes[node]) / PART_BYTES, work)
+    work = float(graph.elements[node]) * ns / costs.part_ns
+    wanted = max(float(graph.nbytes[node]) / costs.part_bytes, work)
     for index in reversed(loops):
         if graph.units[index].threads <= wanted and graph.masks.unit[node, index]:
             decisions.unit[node] = index

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.costs.model import BYTES_PER_NS
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
@@ -44,7 +43,8 @@ def apply(context: Context) -> Edit | None:
         wanted.unit[root] = library
         for member in members - {root}:
             if not wanted.fuse[member]:  # it is no longer written and read again
-                saved += 2.0 * float(graph.nbytes[member]) / BYTES_PER_NS * context.executions(root)
+                trip = 2.0 * float(graph.nbytes[member]) / context.costs.bytes_per_ns
+                saved += trip * context.executions(root)
             wanted.fuse[member] = True
     return context.edit(wanted, saved, "normalisations as one library call each")
 

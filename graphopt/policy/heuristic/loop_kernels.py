@@ -14,11 +14,6 @@ from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step
 
-TILE: Final = 16
-TILE_NS: Final = 2.5
-TILED_ELEMENT_NS: Final = 0.1
-"""Elements of the widest tile; nanoseconds beyond those of a plain loop per tile, and per element."""
-
 
 def apply(context: Context) -> Edit | None:
     """Chooses the loop generator for elementwise kernels, where that saves a part of the program's time."""
@@ -32,23 +27,24 @@ def apply(context: Context) -> Edit | None:
             continue
         if is_tiled(graph, root, context.model.members(decisions.fuse, root)):
             chosen.append(root)
-            saved += _saved_ns(graph, root) / unit.threads * context.executions(root)
+            saved += _saved_ns(context, root) / unit.threads * context.executions(root)
     wanted = decisions.copy()
     wanted.restructure[chosen] = code
     return context.edit(wanted, saved, f"{len(chosen)} kernels by the loop code generator")
 
 
-def _saved_ns(graph: Graph, root: int) -> float:
+def _saved_ns(context: Context, root: int) -> float:
     """Nanoseconds that the loop generator saves on one core."""
-    tiles = float(graph.elements[root]) / _tile_width(graph, root)
-    return TILE_NS * tiles + TILED_ELEMENT_NS * float(graph.elements[root])
+    elements, costs = float(context.graph.elements[root]), context.costs
+    tiles = elements / _tile_width(context.graph, root, costs.tile)
+    return costs.tile_ns * tiles + costs.tiled_element_ns * elements
 
 
-def _tile_width(graph: Graph, root: int) -> int:
+def _tile_width(graph: Graph, root: int, widest: int) -> int:
     """Elements of a tile along the dimension that lies together in memory: a power of two that divides it."""
     minor = graph.source.shapes[root].layout.minor_to_major
     size = graph.dim_lists[root][minor[0]] if minor else 1
-    return min(TILE, size & -size)
+    return min(widest, size & -size)
 
 
 STEP: Final = Step(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.costs.model import LOOP_NS, LoopCosts, trips
+from graphopt.costs.model import LoopCosts, trips
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import make_native
@@ -79,7 +79,7 @@ def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
     iterations = trips(context.graph, model.callees[loop][0])
     margin = LIMITS.margin(default / max(iterations, 1.0))
     work = cost.work_ns + cost.reduced_ns
-    native = cost.native_dot_ns + margin * work + LOOP_NS
+    native = cost.native_dot_ns + margin * work + context.costs.loop_ns
     if cost.code > model.own_code:
         gain = (default - native) * context.executions(loop)
         return gain > LIMITS.costly_gain * context.program_ns

@@ -10,9 +10,6 @@ from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step, limit
 
-SPLIT_NS: Final = 15_000.0
-"""Handing the parts of one kernel to other threads and waiting for them, of estimated work."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -30,7 +27,7 @@ LIMITS: Final = Limits()
 
 def apply(context: Context) -> Edit | None:
     """Keeps loops on one core where splitting them costs more than it saves."""
-    graph = context.graph
+    graph, split_ns = context.graph, context.costs.split_ns
     units = enumerate(graph.units)
     single = next((i for i, u in units if u.kind is UnitKind.LOOP and u.threads == 1), None)
     if single is None:
@@ -42,10 +39,10 @@ def apply(context: Context) -> Edit | None:
         if wanted.fuse[root] or unit.kind is not UnitKind.LOOP or unit.threads < 2:
             continue
         gain = context.model.cluster_ns(wanted.fuse, root) * (1.0 - 1.0 / unit.threads)
-        small = gain < SPLIT_NS and _moved_bytes(context, root) <= LIMITS.split_bytes
+        small = gain < split_ns and _moved_bytes(context, root) <= LIMITS.split_bytes
         if small and context.masks.unit[root, single]:
             wanted.unit[root] = single
-            saved += (SPLIT_NS - gain) * context.executions(root)
+            saved += (split_ns - gain) * context.executions(root)
     return context.edit(wanted, saved, "loops too short for two cores")
 
 

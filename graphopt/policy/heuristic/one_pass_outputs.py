@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.costs.model import BYTES_PER_NS
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
@@ -49,7 +48,7 @@ def apply(context: Context) -> Edit | None:
         if len(roots) > 1 and sum(graph.nbytes[root] for root in roots) >= LIMITS.joined_bytes:
             wanted.join[roots[1:]] = True
             passes = (len(roots) - 1) * context.executions(roots[0])
-            saved += float(graph.nbytes[operand]) / BYTES_PER_NS * passes
+            saved += float(graph.nbytes[operand]) / context.costs.bytes_per_ns * passes
     return context.edit(wanted, saved, "outputs that read the same large arrays in one pass")
 
 
@@ -66,7 +65,7 @@ def _may_be_joined(context: Context, root: int) -> bool:
 
 
 def _computes_long(context: Context, root: int) -> bool:
-    written_ns = float(context.graph.nbytes[root]) / BYTES_PER_NS
+    written_ns = float(context.graph.nbytes[root]) / context.costs.bytes_per_ns
     return context.model.cluster_ns(context.decisions.fuse, root) > LIMITS.max_work * written_ns
 
 

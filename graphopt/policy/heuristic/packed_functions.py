@@ -23,34 +23,6 @@ from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step, limit
 
-SHORT_NS: Final[dict[str, dict[int, tuple[float, float]]]] = {
-    "erf": {DType.F32: (2.5, 0.35)},
-    "exponential": {DType.F32: (2.7, 0.4), DType.F64: (4.3, 1.2)},
-    "exponential-minus-one": {DType.F32: (7.5, 1.0), DType.F64: (8.7, 2.5)},
-    "log": {DType.F32: (4.5, 0.9)},
-    "log-plus-one": {DType.F32: (9.0, 1.4), DType.F64: (6.5, 3.8)},
-    "logistic": {DType.F32: (4.0, 0.5), DType.F64: (5.0, 1.5)},
-    "tanh": {DType.F32: (3.2, 0.4), DType.F64: (3.8, 1.1)},
-}
-"""Nanoseconds per element in native code, arrays of 4 to 32 elements and long ones
-(``python -m benchmarks.functions``)."""
-
-MEMBER_NS: Final = 1.0
-"""Copying an argument, reading a result, and cutting a kernel in two."""
-
-PACK_NS: Final = 5.0
-"""The loop over a packed array, its elements aside."""
-
-UNROLLED: Final = 300.0
-"""Instructions, all iterations together, up to which LLVM unrolls a loop in full."""
-
-LOOP_INSTRUCTIONS: Final = 4
-"""Instructions of a loop that neither load nor compute: counter, comparison, branch and store."""
-
-INTERLEAVED: Final = 8
-MIN_ROWS: Final = 4
-"""Longest unrolled rows whose loop over the rows is vectorized, and how many of them that takes."""
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -92,7 +64,7 @@ def _pack(context: Context, wanted: Decisions, index: int, found: list[int]) -> 
     saved = 0.0
     chosen: list[int] = []
     for members in _groups(graph, graph.computations[index], found):
-        gain = _saved_ns(graph, members)
+        gain = _saved_ns(context, members)
         if gain > 0.0:
             saved += gain
             chosen += members
@@ -120,39 +92,39 @@ def _groups(graph: Graph, computation: Computation, found: list[int]) -> list[li
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _saved_ns(graph: Graph, members: list[int]) -> float:
+def _saved_ns(context: Context, members: list[int]) -> float:
     """Nanoseconds that packing saves; less than 0 where it takes longer."""
-    short, vector = SHORT_NS[graph.ops[members[0]].name][
-        graph.source.shapes[members[0]].element_type
-    ]
+    graph, costs = context.graph, context.costs
+    dtype = DType(graph.source.shapes[members[0]].element_type).name.lower()
+    short, vector = costs.short_functions[graph.ops[members[0]].name][dtype]
     elements = float(graph.elements[members].sum())
-    packed = max(elements, MIN_PACKED) * vector + len(members) * MEMBER_NS + PACK_NS
-    return elements * short - packed
+    overhead = len(members) * costs.member_ns + costs.pack_ns
+    return elements * short - max(elements, MIN_PACKED) * vector - overhead
 
 
 def _is_scalar_code(context: Context, node: int, inside: bool) -> bool:
     """True for a function in native code whose loops LLVM unrolls in full."""
-    graph, decisions = context.graph, context.decisions
+    graph, decisions, costs = context.graph, context.decisions, context.costs
     dims = [n for n in graph.dim_lists[node] if n > 1]
     row = dims[-1] if dims else 1
-    if 1 < row <= INTERLEAVED and graph.elements[node] >= MIN_ROWS * row:
+    if 1 < row <= costs.interleaved_row and graph.elements[node] >= costs.interleaved_rows * row:
         return False
     for root in roots_around(graph, decisions.fuse, node):
         if not inside and decisions.unit[root] != context.native:
             return False
-        if row * _instructions(context, root) > UNROLLED:
+        if row * _instructions(context, root) > costs.unrolled_instructions:
             return False
     return True
 
 
-def _instructions(context: Context, root: int) -> int:
+def _instructions(context: Context, root: int) -> float:
     """About how many instructions one iteration of a kernel's innermost loop has."""
     graph = context.graph
     members = set(context.model.members(context.decisions.fuse, root))
     read = {operand for member in members for operand in graph.operand_lists[member]} - members
     loads = sum(graph.elements[operand] > 1 for operand in read)
     computed = sum(graph.ops[member].kind is OpKind.ELEMENTWISE for member in members)
-    return LOOP_INSTRUCTIONS + int(loads) + computed
+    return context.costs.loop_instructions + int(loads) + computed
 
 
 STEP: Final = Step(

@@ -14,11 +14,6 @@ from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step, limit
 
-WINDOW_NS_PER_ELEMENT: Final = 0.5
-COPIED_NS_PER_ELEMENT: Final = 0.2
-"""What a tree saves: the scalar code of a ``reduce-window``; copies, and sums over them, on their way
-through memory."""
-
 _VIEWS: Final = frozenset({"slice", "pad", "reverse"})
 """Copies of a part, which the kernel library reads from memory and a loop computes on its way."""
 
@@ -41,11 +36,11 @@ def apply(context: Context) -> Edit | None:
 
     A ``reduce-window`` stands in front (scalar code), or the library reads copies of parts of arrays.
     """
-    graph, code = context.graph, CODE["tree-reduce"]
+    code = CODE["tree-reduce"]
     wanted = context.decisions.copy()
     saved = 0.0
     for node in np.flatnonzero(context.masks.restructure[:, code]).tolist():
-        found = _tree(graph, node)
+        found = _tree(context, node)
         if found is None:
             continue
         copies, ns = found
@@ -55,17 +50,18 @@ def apply(context: Context) -> Edit | None:
     return context.edit(wanted, saved, "sums to scalars as trees")
 
 
-def _tree(graph: Graph, node: int) -> tuple[list[int], float] | None:
+def _tree(context: Context, node: int) -> tuple[list[int], float] | None:
     """Copies to fuse into a reduction's tree, and nanoseconds that one saves; None where it does not pay."""
+    graph, costs = context.graph, context.costs
     source = graph.operand_lists[node][0]
     if graph.ops[source].name == "reduce-window":
         elements = int(graph.elements[graph.operand_lists[source][0]])
-        return ([], elements * WINDOW_NS_PER_ELEMENT) if elements >= LIMITS.tree_elements else None
+        return ([], elements * costs.tree_window_ns) if elements >= LIMITS.tree_elements else None
     elements = int(graph.elements[source])
     if elements < LIMITS.library_tree_elements or not _in_library(graph, node):
         return None
     copies = _copies_only_for(graph, node)
-    return (copies, elements * COPIED_NS_PER_ELEMENT) if copies else None
+    return (copies, elements * costs.tree_copied_ns) if copies else None
 
 
 def _in_library(graph: Graph, node: int) -> bool:

@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from graphopt.costs.elements import library_reduced_ns, reduced_ns
-from graphopt.hlo import Graph
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -37,18 +36,19 @@ def apply(context: Context) -> Edit | None:
     saved = 0.0
     for root in np.flatnonzero(called).tolist():
         members = context.model.members(wanted.fuse, root)
-        ns = _saved_ns(graph, members, root)
+        ns = _saved_ns(context, members, root)
         if ns is not None:
             wanted.unit[root] = loop
             saved += ns * context.executions(root)
     return context.edit(wanted, saved, "reductions too short for a call of the library")
 
 
-def _saved_ns(graph: Graph, members: list[int], root: int) -> float | None:
+def _saved_ns(context: Context, members: list[int], root: int) -> float | None:
     """Nanoseconds saved by one reduction, with code around it that a loop computes as often as the library.
 
     None for anything else, and where a loop is not clearly faster.
     """
+    graph, costs = context.graph, context.costs
     reductions = [node for node in members if graph.ops[node].name == "reduce"]
     if len(reductions) != 1 or any(graph.ops[node].name == "dot" for node in members):
         return None
@@ -56,7 +56,10 @@ def _saved_ns(graph: Graph, members: list[int], root: int) -> float | None:
     if graph.elements[node] != graph.elements[root]:
         return None
     read = float(graph.elements[graph.operand_lists[node][0]])
-    by_loop, by_library = read * reduced_ns(graph, node), library_reduced_ns(graph, node)
+    by_loop, by_library = (
+        read * reduced_ns(graph, node, costs),
+        library_reduced_ns(graph, node, costs),
+    )
     return by_library - by_loop if by_loop < LIMITS.library_share * by_library else None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from graphopt.costs.model import THUNK_NS
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.index import Role
@@ -24,9 +23,6 @@ from graphopt.policy.heuristic.support.native_code import (
 )
 from graphopt.policy.heuristic.support.step import Step, limit
 from graphopt.policy.heuristic.support.walls import opening_code
-
-WINDOW_SPLIT_NS: Final = 5_000.0
-"""Handing a part of a window operation to another core, and waiting for it."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
     if len(small) < 2:
         return 0.0
     executions = now.executions(small[0])
-    saved = (len(small) - 1) * THUNK_NS * executions
+    saved = (len(small) - 1) * now.costs.thunk_ns * executions
     if saved <= LIMITS.min_saved_share * now.program_ns:
         return 0.0
     if region_code(now, small) > now.model.own_code:  # more so if the code is long
@@ -104,7 +100,7 @@ def _place_window(context: Context, wanted: Decisions, node: int) -> float:
     """Gives a window operation outside native code the faster form and unit; what that saves."""
     graph, window = context.graph, context.model.windows[node]
     threads = graph.units[wanted.unit[node]].threads
-    now = window.loop_ns / threads + (WINDOW_SPLIT_NS if threads > 1 else 0.0)
+    now = window.loop_ns / threads + (context.costs.window_split_ns if threads > 1 else 0.0)
     allowed = bool(graph.masks.unit[node, context.native])
     may_move = allowed and window.loop_ns <= LIMITS.long_window_ns
     if may_move:
@@ -129,7 +125,7 @@ def _replace_slow_call(context: Context, wanted: Decisions, node: int) -> float:
     graph = context.graph
     if graph.ops[node].name != "custom-call" or not opening_code(graph, node):
         return 0.0
-    call, replacement = wall_costs(graph, node)
+    call, replacement = wall_costs(graph, node, context.costs)
     least = max(LIMITS.min_calls_ns, LIMITS.min_saved_share * context.program_ns)
     if (call - 2.0 * replacement) * context.executions(node) <= least:
         return 0.0
@@ -150,7 +146,7 @@ def _gather_tiny(context: Context, wanted: Decisions, index: int, movable: list[
     """Makes the tiny kernels of a body native where that saves a good part of its time; what it saves."""
     graph, model = context.graph, context.model
     tiny = [node for node in movable if _is_tiny(context, node)]
-    saved = (len(tiny) - 1) * THUNK_NS
+    saved = (len(tiny) - 1) * context.costs.thunk_ns
     if saved <= LIMITS.min_body_share * model.computations[index].default_ns(model.cores):
         return 0.0
     wanted.unit[tiny] = context.native
@@ -165,8 +161,8 @@ def _is_tiny(context: Context, node: int) -> bool:
     """True for a kernel that spends a good part of its time in dispatch, now or when replaced."""
     graph, model, decisions = context.graph, context.model, context.decisions
     if is_wall(graph, node):
-        call, replacement = wall_costs(graph, node)
-        return replacement < call + THUNK_NS
+        call, replacement = wall_costs(graph, node, context.costs)
+        return replacement < call + context.costs.thunk_ns
     if graph.ops[node].name == "dot":
         product = model.product(node)
         return product.native_ns < product.library_ns

@@ -18,9 +18,6 @@ from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step, limit
 
-DIVIDED_NS: Final = 0.2
-"""What the divisions cost per element."""
-
 _GENERATED: Final = (UnitKind.LOOP, UnitKind.NATIVE)
 """Units whose code runs over the dimensions of a kernel's result."""
 
@@ -69,7 +66,7 @@ def _saved_ns(context: Context, view: int, value: int) -> float:
     sizes = extents(shape)
     long = bool(sizes) and sizes[0] >= LIMITS.min_row
     if long and merges_dimensions(shape, graph.source.shapes[view]):
-        saved += DIVIDED_NS * float(graph.elements[value])
+        saved += context.costs.divided_ns * float(graph.elements[value])
     if len(graph.user_lists[value]) > 1:
         saved += sum(model.work[m] for m in model.members(context.decisions.fuse, value))
     return saved

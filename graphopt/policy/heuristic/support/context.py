@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph, Masks
-from graphopt.machine import UnitKind, unit_index
+from graphopt.machine import CpuCosts, UnitKind, unit_index
 from graphopt.policy.heuristic.support.edit import Edit, difference
 
 
@@ -32,6 +32,11 @@ class Context:
     def masks(self) -> Masks:
         """Legal values of every decision."""
         return self.graph.masks
+
+    @property
+    def costs(self) -> CpuCosts:
+        """Facts of the machine that the graph is decided for."""
+        return self.model.costs
 
     @cached_property
     def program_ns(self) -> float:

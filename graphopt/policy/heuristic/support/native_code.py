@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.costs.model import THUNK_NS, code_length
+from graphopt.costs.model import code_length
 from graphopt.costs.opaque import is_wall
 from graphopt.hlo import Decisions
 from graphopt.hlo.module.layouts import extents
@@ -78,7 +78,7 @@ def program_ns(context: Context) -> float:
     model = context.model
     total = context.program_ns
     for node in native_roots(context):
-        saved = THUNK_NS
+        saved = context.costs.thunk_ns
         if node in model.callees:
             loop = model.control(node)
             saved = loop.default_ns(model.cores) - loop.native_ns()
