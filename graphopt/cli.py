@@ -153,7 +153,7 @@ class Tune:
     """Store of winners; the user's store by default."""
     json: bool = False
     """Print the result as JSON."""
-    policy: str = "shipped"
+    policy: str = DEFAULT
     """Policy whose proposals are among the starting points; empty for none."""
     replay: bool = False
     """Apply the stored winner and measure it again."""

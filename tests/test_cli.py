@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -10,11 +11,18 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from processes import environment, run_python
 
+import graphopt
+from graphopt import cli
 from graphopt.cli import main
+from graphopt.evaluate.commands.demo import run_demo
+from graphopt.evaluate.commands.run import run_script
+from graphopt.evaluate.commands.tune import run_tune
+from graphopt.policy.registry import DEFAULT
 
 COMMANDS = (
     "demo", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench", "doctor"
@@ -49,6 +57,30 @@ def workloads(tmp_path: Path, monkeypatch):
     (tmp_path / "some_workloads.py").write_text(textwrap.dedent(code))
     yield
     sys.modules.pop("some_workloads", None)
+
+
+# Defaults.
+
+
+def test_every_command_and_function_has_the_same_policy_by_default():
+    functions = (
+        graphopt.install,
+        graphopt.tune,
+        graphopt.explain,
+        run_demo,
+        run_tune,
+        run_script,
+    )
+    defaults = {
+        function.__name__: inspect.signature(function).parameters["policy"].default
+        for function in functions
+    }
+    for command in get_args(cli.Commands):
+        fields = {field.name: field.default for field in dataclasses.fields(command)}
+        if "policy" in fields:
+            defaults[command.__name__] = fields["policy"]
+    assert {"Demo", "Evaluate", "Explain", "Tune"} < set(defaults)
+    assert set(defaults.values()) == {DEFAULT}, defaults
 
 
 # Help.
@@ -203,7 +235,7 @@ def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, statu
     assert main(["demo"]) == status
     options = "--policy xla-default --graphs a b --workloads m:W --budget-s 0.5 --out rows.json"
     assert main(["demo", *options.split()]) == status
-    default = {"policy": "heuristic", "graphs": (), "spec": "demo", "out": None}
+    default = {"policy": DEFAULT, "graphs": (), "spec": "demo", "out": None}
     assert default.items() <= seen[0].items()
     asked = {"policy": "xla-default", "graphs": ("a", "b"), "spec": "m:W", "budget_s": 0.5}
     assert (asked | {"out": Path("rows.json")}).items() <= seen[1].items()
