@@ -158,6 +158,54 @@ def test_folders_and_modules_are_small():
     assert too_long({module: path.read_text() for module, path in SOURCES.items()}, 400) == []
 
 
+def table_rows() -> dict[str, set[str] | None]:
+    """Package -> packages beside it that docs/architecture.md lets it import; None for the layers above."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    page = page.split("## Where things are")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([\w/]+)` \| .+ \| ([^|]+) \|$", page, re.MULTILINE)
+    above = "the layers above"
+    return {p: None if may == above else set(re.findall(r"`(\w+)`", may)) for p, may in rows}
+
+
+def beside(module: str, imported: str, depth: int) -> str | None:
+    """The package beside the module's, at a depth of the tree, that an import belongs to."""
+    own, other = module.split(".")[:-1], imported.split(".")[:-1]
+    same = own[:depth] == other[:depth] and len(own) > depth and len(other) > depth
+    return other[depth] if same and own[depth] != other[depth] else None
+
+
+def test_the_table_of_packages_is_complete_and_in_order():
+    packages = {"/".join(m.split(".")[1:]) for m, p in SOURCES.items() if p.name == "__init__.py"}
+    rows = table_rows()
+    assert set(rows) == packages - {""}
+    layers = [package for package, may in rows.items() if may is None]
+    assert layers == [name for name in LAYERS if name in layers]
+
+
+def test_packages_import_what_the_table_lets_them():
+    rows = table_rows()
+    sources = {
+        module: (path.read_text(), path.name == "__init__.py") for module, path in SOURCES.items()
+    }
+    wrong = []
+    for module, names in import_graph(sources).items():
+        module = f"{module}.__init__" if sources[module][1] else module
+        for name in names:
+            name = f"{name}.__init__" if sources[name][1] else name
+            for depth in range(2, module.count(".")):
+                package = beside(module, name, depth)
+                own = "/".join(module.split(".")[1 : depth + 1])
+                if package is not None and package not in (rows[own] or ()):
+                    wrong.append(f"{module} imports {package}, which the table does not let it")
+    assert wrong == []
+
+
+def test_what_lies_beside_a_package():
+    assert beside("graphopt.hlo.plan.joins", "graphopt.hlo.graph.graph", 2) == "graph"
+    assert beside("graphopt.hlo.plan.joins", "graphopt.hlo.plan.items", 2) is None
+    assert beside("graphopt.hlo.plan.joins", "graphopt.machine.units", 2) is None
+
+
 def test_the_circle_check_itself():
     late = "def f():\n    from graphopt.b import g"
     typed = "if TYPE_CHECKING:\n    from graphopt import a"

@@ -18,7 +18,7 @@ import graphopt
 from graphopt.cli import main
 from graphopt.errors import DecisionError, PolicyError, WorkloadError
 from graphopt.hlo import Graph
-from graphopt.hlo.module.source_lines import SourceLines, operation_path
+from graphopt.hlo.graph.source_lines import SourceLines, operation_path
 from graphopt.machine import UnitKind
 from graphopt.measure.analytic import AnalyticModel, AnalyticScorer
 from graphopt.policy.heuristic.steps import heuristic

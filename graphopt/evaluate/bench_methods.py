@@ -38,8 +38,8 @@ from graphopt.measure.measured import MeasuredScorer
 from graphopt.measure.plans import vector_key
 from graphopt.measure.scoring import Scores
 from graphopt.policy import NamedPolicy, resolve
-from graphopt.policy.proposals.starts import learned_part
 from graphopt.policy.registry import DEFAULT
+from graphopt.policy.starts import learned_part
 from graphopt.store.journal import add_to_journal, read_marked
 
 SECONDS: Final = 30.0

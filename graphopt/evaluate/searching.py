@@ -13,7 +13,7 @@ from graphopt.hlo import Decisions
 from graphopt.learn.tune.search import ModuleSearch
 from graphopt.measure.measured import MeasuredScorer
 from graphopt.policy import NamedPolicy
-from graphopt.policy.proposals.starts import suggestions
+from graphopt.policy.starts import suggestions
 
 SPLIT: Final = "held-out"
 EVERY: Final = 4

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.module.source_lines import SourceLines
+from graphopt.hlo.graph.source_lines import SourceLines
 from graphopt.measure.analytic import AnalyticModel
 from graphopt.render.moves import Change, Move, find_changes, find_moves
 from graphopt.render.parts import PartTimes, Side, make_side

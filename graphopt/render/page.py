@@ -10,7 +10,7 @@ from typing import Any
 
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.decisions import FIELDS
-from graphopt.hlo.module.source_lines import SourceLines, operation_path
+from graphopt.hlo.graph.source_lines import SourceLines, operation_path
 from graphopt.render.modules import ModuleExplanation
 from graphopt.render.moves import decisions_text, forbidden, summarise
 from graphopt.render.parts import NO_REGION, Part, Side, main_node, shape_text

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support import MACHINE, PROGRAMS, captured
 
-from graphopt.errors import PolicyError
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.opcodes import OPS
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import REPLACES
 from graphopt.machine import UnitKind, cpu_units
 from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.network import decision_space
 from graphopt.policy.network.decision_space import (
     DECODED,
     MAX_PLAIN_VALUES,
     VALUE_FEATURES,
+    field_inputs,
     plain_values,
     unit_values,
 )
@@ -129,11 +131,27 @@ def test_unit_values_describe_kind_and_threads_on_any_machine():
     assert differs == {"threads_per_core"}
 
 
-def test_too_many_plain_values_are_refused():
-    most = MAX_PLAIN_VALUES
-    assert len(np.unique(plain_values("fuse", most), axis=0)) == most
-    with pytest.raises(PolicyError, match=f"restructure has {most + 1} values"):
-        plain_values("restructure", most + 1)
+def test_values_without_a_column_are_masked_for_the_network(monkeypatch):
+    """The shipped network still decides when `restructure` has more rows than it has columns."""
+    graph = captured("cartpole_rollout").graph
+    rows = MAX_PLAIN_VALUES + 4
+    more = np.zeros((len(graph), rows), np.bool_)
+    more[:, : len(REPLACES)] = graph.masks.restructure
+    more[:, MAX_PLAIN_VALUES:] = True
+    start = heuristic(graph).copy()
+    start.restructure[0] = rows - 1
+    monkeypatch.setattr(
+        decision_space, "REPLACES", np.append(REPLACES, [True] * (rows - len(REPLACES)))
+    )
+    fields = {name: getattr(graph.masks, name) for name in FIELDS} | {"restructure": more}
+    masked = SimpleNamespace(**fields)
+    monkeypatch.setitem(graph.derived, "masks", masked)
+    field = next(f for f in field_inputs(graph, start) if f.name == "restructure")
+    assert field.mask[0].nonzero()[0].tolist() == [rows - 1]
+    assert not field.mask[1:, MAX_PLAIN_VALUES:].any() and field.mask.any(axis=1).all()
+    assert field.values.shape == (rows, len(VALUE_FEATURES))
+    known = plain_values(rows)[:MAX_PLAIN_VALUES]
+    assert len(np.unique(known, axis=0)) == MAX_PLAIN_VALUES
 
 
 def test_a_loop_knows_how_much_it_stands_for():

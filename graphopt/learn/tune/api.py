@@ -23,8 +23,8 @@ from graphopt.learn.tune.search import Known, ModuleSearch
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Comparison
 from graphopt.measure.children.runner import Runner
-from graphopt.policy.proposals.starts import suggestions
 from graphopt.policy.registry import DEFAULT, resolve
+from graphopt.policy.starts import suggestions
 from graphopt.store import Store, Winner, decode_decisions
 from graphopt.store.winners import KEPT, get_winner, put_quarantine, put_winner
 

@@ -1,8 +1,10 @@
 """The decision space as the network sees it: one row per field, values described by features.
 
 A head scores the values of a field by their features, never by their position, so that a machine with
-more cores (more values of `unit`) needs no other network. A field that `graphopt.hlo.graph.decisions` adds
-needs no code here as long as it has at most `MAX_PLAIN_VALUES` values.
+more cores (more values of `unit`) needs no other network. Values of the other fields are told apart by
+position, up to `MAX_PLAIN_VALUES`. What a network has no column for (rows of `restructure` beyond) is masked for
+it: it never chooses such a value, and leaves one that the start chose.
+
 
 Axis letters: N nodes, V values of a field.
 """
@@ -16,7 +18,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.errors import PolicyError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.restructure import REPLACES
@@ -82,34 +83,31 @@ def field_inputs(graph: Graph, start: Decisions) -> tuple[FieldInput, ...]:
         mask = getattr(graph.masks, name)
         if name == "restructure":
             mask = _replacements(mask, start)
-        values = unit_values(graph.units) if name == "unit" else plain_values(name, mask.shape[1])
+        values = unit_values(graph.units) if name == "unit" else plain_values(mask.shape[1])
         here = getattr(start, name).astype(np.int64)
         out.append(FieldInput(name, mask, here, values, name in _ROOTS_ONLY))
     return tuple(out)
 
 
 def _replacements(mask: NDArray[np.bool_], start: Decisions) -> NDArray[np.bool_]:
-    """bool [N, V]; the network only replaces operations: how a kernel is written stays as at the start."""
-    kept = ~REPLACES[start.restructure]
-    out = mask & REPLACES
+    """bool [N, V]; the network only replaces operations, by rows that it has a column for.
+
+    How a kernel is written stays as at the start, and so does what was replaced by another row.
+    """
+    known = np.arange(mask.shape[1]) < MAX_PLAIN_VALUES
+    kept = ~(REPLACES & known)[start.restructure]
+    out = mask & REPLACES & known
     out[kept] = False
     out[kept, start.restructure[kept]] = True
     return out
 
 
-def plain_values(name: str, count: int) -> NDArray[np.float32]:
-    """Descriptions of the values of a bit or a short enumeration, float32 [V, features].
-
-    Raises:
-        PolicyError: more values than have a column.
-    """
-    if count > MAX_PLAIN_VALUES:
-        raise PolicyError(
-            what=f"decision field {name} has {count} values; at most {MAX_PLAIN_VALUES} can be told apart",
-            where="policy features",
-            fix="describe its values by features, as those of `unit` are",
-        )
-    return np.eye(count, len(VALUE_FEATURES), dtype=np.float32)
+def plain_values(count: int) -> NDArray[np.float32]:
+    """Descriptions of the values of a bit or an enumeration, float32 [V, features]; 0 beyond the columns."""
+    out = np.zeros((count, len(VALUE_FEATURES)), np.float32)
+    known = np.arange(min(count, MAX_PLAIN_VALUES))
+    out[known, known] = 1.0
+    return out
 
 
 def unit_values(units: tuple[Unit, ...]) -> NDArray[np.float32]:
