@@ -2,8 +2,8 @@
 
 A head scores the values of a field by their features, never by their position, so that a machine with
 more cores (more values of `unit`) needs no other network. Values of the other fields are told apart by
-position, up to `MAX_PLAIN_VALUES`. What a network has no column for (rows of `restructure` beyond) is masked for
-it: it never chooses such a value, and leaves one that the start chose.
+position, up to `MAX_PLAIN_VALUES`. What a network has no column for (rows of `restructure` beyond) is masked
+for it: it never chooses such a value, and leaves one that the start chose.
 
 
 Axis letters: N nodes, V values of a field.
