@@ -11,8 +11,7 @@ from graphopt.corpus.fuzzing.generated import SETS, generate, generate_graph, ge
 from graphopt.corpus.workloads import load_programs
 from graphopt.errors import ConfigError
 from graphopt.evaluate.fuzzing.corpus import answer
-from graphopt.hlo import rewrite
-from graphopt.hlo.emit import verify
+from graphopt.hlo import rewrite, verify
 
 
 def run(seed: int, *arguments: object):

@@ -395,7 +395,7 @@ def test_a_decoded_candidate_is_the_one_that_was_sent(real):
 def test_workers_answer_on_a_channel_of_their_own():
     """What a program prints is no answer."""
     code = (
-        "import runpy, sys\nfrom graphopt.measure import worker\n"
+        "import runpy, sys\nfrom graphopt.measure.children import worker\n"
         "before = worker.limit_memory\n"
         'def noisy(gigabytes):\n    print(\'{"status": "ok"}\', flush=True)\n    before(gigabytes)\n'
         "worker.limit_memory = noisy\nsys.exit(worker.main(sys.argv[1:]))\n"

@@ -26,8 +26,7 @@ from support import (
 )
 
 from graphopt.errors import DecisionError
-from graphopt.hlo import Graph, build_graph, rewrite
-from graphopt.hlo.emit import verify
+from graphopt.hlo import Graph, build_graph, rewrite, verify
 from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.proto import DType
 from graphopt.jax_private import hlo_from_text

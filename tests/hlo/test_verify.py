@@ -10,8 +10,7 @@ import pytest
 from support import LOCAL_ID, MACHINE, captured, proto_of
 
 from graphopt.errors import VerificationError
-from graphopt.hlo import build_graph, rewrite
-from graphopt.hlo.emit import verify
+from graphopt.hlo import build_graph, rewrite, verify
 from graphopt.hlo.emit.verify import _CHECKS
 from graphopt.hlo.module.backend_config import LIBRARY_CONFIG
 from graphopt.hlo.module.index import parse
