@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import run_python
+from support.processes import run_python
 
 SETTINGS = textwrap.dedent("""
     import json, os, sys
     import jax
     import graphopt
-    from small_programs import STATE, is_native, named, rollout
+    from support.small_programs import STATE, is_native, named, rollout
 
     jax.config.update("jax_compilation_cache_dir", sys.argv[1])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

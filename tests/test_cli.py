@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-from processes import environment, run_python
+from support.processes import environment, run_python
 
 import graphopt
 from graphopt import cli

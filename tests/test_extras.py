@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from processes import run_python
+from support.processes import run_python
 
 from graphopt import extras
 from graphopt.errors import MissingExtraError

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plugin_support import FELL_BACK, KEPT, REWRITTEN, agrees, only_record
-from processes import run_python
-from small_programs import STATE, is_native, named
+from support.processes import run_python
+from support.reports import FELL_BACK, KEPT, REWRITTEN, agrees, only_record
+from support.small_programs import STATE, is_native, named
 
 import graphopt
 from graphopt.errors import PolicyError
@@ -234,7 +234,7 @@ def test_programs_for_several_devices_are_left_alone():
         jax.config.update("jax_num_cpu_devices", 2)
         import graphopt
         from graphopt.measure import compare_outputs
-        from small_programs import STATE, named
+        from support.small_programs import STATE, named
 
         first, second = jax.devices()
         plain = jax.device_get(named("plain")(STATE))

@@ -7,9 +7,9 @@ import textwrap
 import jax
 import jaxlib.version
 import pytest
-from plugin_support import REWRITTEN, agrees, only_record
-from processes import run_python
-from small_programs import STATE, named
+from support.processes import run_python
+from support.reports import REWRITTEN, agrees, only_record
+from support.small_programs import STATE, named
 
 import graphopt
 from graphopt import jax_private, xla_hook
@@ -100,7 +100,7 @@ def test_another_platform_is_mentioned(monkeypatch):
 def test_it_can_be_disabled_from_outside():
     script = textwrap.dedent("""
         import graphopt
-        from small_programs import STATE, is_native, named
+        from support.small_programs import STATE, is_native, named
 
         graphopt.install()
         assert not is_native(named("cart").lower(STATE).compile())

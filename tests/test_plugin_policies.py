@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plugin_support import FELL_BACK, KEPT, REWRITTEN, agrees, as_it_is, only_record
-from processes import becomes, run_python
-from small_programs import STATE, is_native, named, rollout
+from support.processes import becomes, run_python
+from support.reports import FELL_BACK, KEPT, REWRITTEN, agrees, as_it_is, only_record
+from support.small_programs import STATE, is_native, named, rollout
 
 import graphopt
 from graphopt import Decisions, capture_modules, plugin
@@ -103,7 +103,7 @@ def test_a_policy_that_never_returns_does_not_keep_the_process():
     script = textwrap.dedent("""
         import time
         import graphopt
-        from small_programs import STATE, named
+        from support.small_programs import STATE, named
 
         graphopt.install(lambda graph: time.sleep(1e6), policy_timeout_s=0.2)
         named("cart")(STATE)
@@ -117,7 +117,7 @@ def test_a_policy_that_never_returns_does_not_keep_the_process():
 def test_a_policy_that_still_compiles_at_exit_does_not_abort_the_process():
     script = textwrap.dedent("""
         import graphopt
-        from small_programs import STATE, named
+        from support.small_programs import STATE, named
 
         def search(graph):
             while True:

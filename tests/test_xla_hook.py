@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend import xla
-from support import proto_of
+from support.captures import proto_of
 
 from graphopt import xla_hook
 from graphopt.errors import UnsupportedJaxError

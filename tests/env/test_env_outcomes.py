@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.environments import GRAPHS, first_forbidden, make, same
 
 from graphopt.corpus.demo import DEMO
 from graphopt.env import (
@@ -24,8 +25,6 @@ from graphopt.hlo import DecisionBatch, Decisions
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure.analytic import AnalyticScorer
 from graphopt.measure.scoring import Scores
-
-from .making import GRAPHS, first_forbidden, make, same
 
 # Rewards.
 

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.environments import GRAPHS, NATURAL, PADDED, first_forbidden, make, same, table
 
 import graphopt.env
 from graphopt.corpus.demo import DEMO
@@ -20,8 +21,6 @@ from graphopt.env import (
 )
 from graphopt.errors import ConfigError, DecisionError
 from graphopt.hlo.graph.decisions import FIELDS
-
-from .making import GRAPHS, NATURAL, PADDED, first_forbidden, make, same, table
 
 # Gymnasium's contract.
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from processes import run_python
+from support.processes import run_python
 
 from graphopt.corpus import Program
 from graphopt.env import IDS, FusionPlacementEnv

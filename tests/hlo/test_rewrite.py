@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import (
+from support.captures import (
     MACHINE,
     capture,
     captured,
@@ -24,15 +24,7 @@ from support import (
     unit,
     with_unit_everywhere,
 )
-
-from graphopt.errors import DecisionError
-from graphopt.hlo import Graph, build_graph, rewrite, verify
-from graphopt.hlo.module.index import parse
-from graphopt.hlo.module.proto import DType
-from graphopt.jax_private import hlo_from_text
-from graphopt.machine import UnitKind
-
-from .rewriting import (
+from support.rewriting import (
     chain,
     checked,
     fused_where_legal,
@@ -40,6 +32,13 @@ from .rewriting import (
     joined_where_legal,
     kept_where_legal,
 )
+
+from graphopt.errors import DecisionError
+from graphopt.hlo import Graph, build_graph, rewrite, verify
+from graphopt.hlo.module.index import parse
+from graphopt.hlo.module.proto import DType
+from graphopt.jax_private import hlo_from_text
+from graphopt.machine import UnitKind
 
 # Any legal decisions.
 

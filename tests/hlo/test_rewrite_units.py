@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from support import (
+from support.captures import (
     capture,
     captured,
     changed,
@@ -19,19 +19,18 @@ from support import (
     unit,
     with_unit_everywhere,
 )
-
-from graphopt.hlo import rewrite
-from graphopt.hlo.module.proto import DType
-from graphopt.hlo.plan.clusters import MAX_GROWTH, MAX_NODES
-from graphopt.machine import UnitKind
-
-from .rewriting import (
+from support.rewriting import (
     chain,
     checked,
     fused_where_legal,
     instructions,
     kept_where_legal,
 )
+
+from graphopt.hlo import rewrite
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.plan.clusters import MAX_GROWTH, MAX_NODES
+from graphopt.machine import UnitKind
 
 # Unit: partitions and the library.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from policy.networks import parameters
-from support import captured
+from support.captures import captured
+from support.networks import parameters
+from support.toys import GOOD, MODEL, FlipScorer
 
 from graphopt.corpus.demo import DEMO
 from graphopt.errors import ConfigError
@@ -18,7 +19,6 @@ from graphopt.policy.network.numpy_network import NumpyPolicy
 from graphopt.policy.network.parameters import create, flatten
 from graphopt.store import Store, Winner, encode_decisions
 from graphopt.store.winners import put_winner
-from learn.toys import GOOD, MODEL, FlipScorer
 
 
 def fresh():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import Captured, capture, changed, nodes, normal, unit
+from support.captures import Captured, capture, changed, nodes, normal, unit
 
 from graphopt.errors import DecisionError
 from graphopt.hlo import (

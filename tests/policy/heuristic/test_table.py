@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import capture, captured, normal
+from support.captures import capture, captured, normal
+from support.stepping import loop
 
 from graphopt.errors import PolicyError
 from graphopt.policy import resolve
 from graphopt.policy.heuristic import steps as table
 from graphopt.policy.heuristic.page import page
 from graphopt.policy.heuristic.steps import STEPS, TABLE, check_table, decide, heuristic_steps
-from policy.heuristic.stepping import loop
 
 
 def test_a_step_that_stands_above_what_it_builds_on_is_refused():

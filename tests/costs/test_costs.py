@@ -1,0 +1,46 @@
+"""The time model behind the heuristic: what loops cost outside native code."""
+
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from support.captures import capture, normal
+
+from graphopt.costs.model import CostModel
+from graphopt.hlo.module.index import Role
+from graphopt.machine import UnitKind, own_costs
+
+
+def body_of(fn, *args):
+    """Costs of the only loop body, and of all iterations."""
+    graph = capture(fn, *args).graph
+    model = CostModel(graph)
+    (index,) = (i for i, c in enumerate(graph.computations) if c.role is Role.LOOP_BODY)
+    return graph, model.computations[index], model.control(graph.computations[index].caller)
+
+
+def heat(x):
+    return lax.fori_loop(0, 10, lambda _, a: jnp.exp(-a * a) * jnp.cos(a) + a[::-1], x)
+
+
+def test_the_work_of_a_split_kernel_counts_all_that_is_fused_into_it():
+    graph, body, _ = body_of(heat, normal(1024, 1024))
+    assert any(graph.units[u].threads > 1 for u in graph.default.unit)
+    assert body.parallel_ns > 0.8 * body.work_ns
+    assert body.default_ns(2) == pytest.approx(0.5 * body.work_ns + body.dispatch_ns, rel=0.3)
+    assert body.dispatch_ns >= own_costs().handover_ns
+
+
+def test_small_loops_pay_for_every_iteration():
+    _, body, loop = body_of(heat, normal(8))
+    assert body.parallel_ns == 0.0
+    assert loop.dispatch_ns >= 10 * (body.dispatch_ns + own_costs().loop_ns)
+
+
+def test_calls_of_the_library_cost_more_than_kernels():
+    def rows(x):
+        return lax.fori_loop(0, 10, lambda _, a: a - jnp.max(a, axis=1, keepdims=True), x)
+
+    graph, body, _ = body_of(rows, normal(128, 128))
+    kinds = [graph.units[u].kind for u in graph.default.unit[~graph.default.fuse]]
+    calls = kinds.count(UnitKind.LIBRARY)
+    assert calls and body.dispatch_ns >= calls * own_costs().library_call_ns

@@ -1,0 +1,150 @@
+"""Elementwise kernels from the loop code generator: the same results, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.captures import capture, changed, nodes, normal, unit
+from support.processes import run_python
+from support.restructured import everywhere, run_program
+
+from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo.restructure import CODE, replacing
+from graphopt.machine import UnitKind
+
+NAME = "loop-kernel"
+CHAINS = {
+    "sum": lambda x, y: x + y,
+    "polynomial": lambda x, y: (x * y + x) * x - y,
+    "larger": lambda x, y: jnp.where(x > y, x, y - x),
+    "exclusive": lambda x, y: (x & ~y) | (y ^ x),
+}
+
+
+def assert_same_bits(default: Any, results: list[Any]) -> None:
+    expected = [np.asarray(leaf) for leaf in jax.tree.leaves(default)]
+    for result in results:
+        for want, got in zip(expected, jax.tree.leaves(result), strict=True):
+            assert want.tobytes() == np.asarray(got).tobytes()
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    chain=st.sampled_from(["sum", "polynomial", "larger"]),
+    dims=st.sampled_from([(1024,), (1000, 3), (37, 33), (2, 3, 4, 50), (96, 256)]),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16", "int32", "int8", "int16", "bool"]),
+)
+def test_results_are_bit_equal_whatever_the_shape_and_type(chain, dims, dtype):
+    rng = np.random.default_rng(0)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    x, y = (rng.uniform(-9, 9, dims) for _ in range(2))
+    if dtype == "bool":
+        chain, x, y = "exclusive", x > 0, y > 0
+    x, y = x.astype(kind), y.astype(kind)
+    default, results = run_program(CHAINS[chain], (x, y), NAME)
+    assert_same_bits(default, results[:1])
+
+
+def accumulate(x: jax.Array, y: jax.Array) -> Any:
+    """A loop that updates two of its arrays in place, and keeps the earlier values of one."""
+
+    def step(carry: tuple[jax.Array, jax.Array], _: None) -> Any:
+        total, last = carry
+        return (total + last, last * y), total
+
+    return jax.lax.scan(step, (x, y), None, length=5)
+
+
+def test_sums_in_place_stay_in_place():
+    default, results = run_program(accumulate, (normal(48, 64), normal(48, 64, seed=1)), NAME)
+    assert_same_bits(default, results[:1])
+
+
+def test_the_last_operation_is_one_that_the_tiled_generator_refuses():
+    program = capture(CHAINS["polynomial"], normal(64, 96), normal(64, 96, seed=1))
+    again = build_graph(rewrite(program.graph, everywhere(program.graph, NAME)).data)
+    (mark,) = nodes(again, "bitcast-convert")
+    assert not again.default.fuse[mark] and again.default.fuse[again.operand_lists[mark][0]]
+    assert again.dtype[mark] == again.dtype[again.operand_lists[mark][0]]
+
+
+SCRIPT = """
+import jax.numpy as jnp, jax, graphopt
+graphopt.install({policy!r})
+x = jnp.ones((512, 384))
+jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda i, c: c + x, x))(x).block_until_ready()
+"""
+
+
+@pytest.mark.parametrize(("policy", "tiled"), [("xla-default", True), ("heuristic", False)])
+def test_xla_takes_its_other_generator(policy, tiled, tmp_path):
+    flags = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+    done = run_python("-c", SCRIPT.format(policy=policy), env={"XLA_FLAGS": flags})
+    assert done.returncode == 0, done.stderr
+    kernels = [p.read_text() for p in Path(tmp_path).glob("*lambda*.ir-no-opt.ll")]
+    sums = [text for text in kernels if "fadd" in text]
+    assert sums and any("tiled_emitter" in text for text in sums) is tiled
+
+
+def rule(fn: Any, *args: Any) -> str | None:
+    """The rule that forbids the row at the root of a program of one kernel."""
+    graph = capture(fn, *args).graph
+    root = int(graph.operand_lists[-1][0]) if graph.ops[-1].name == "tuple" else len(graph) - 1
+    return graph.masks.why_not(root, "restructure", CODE[NAME])
+
+
+def test_only_kernels_of_the_tiled_generator_are_written_anew():
+    x = normal(32, 64)
+    assert rule(lambda x: x * x + x, x) is None
+    assert rule(lambda x: x * x + x, normal(31, 33)) == "small-kernel"
+    assert rule(lambda x: x * 3.0 + x, x) == "not-tiled"  # a broadcast
+    assert rule(lambda x: x + x[:, ::-1], x) == "not-tiled"
+    assert rule(lambda x: x + x, x.astype(np.uint32)) == "not-tiled"
+    assert rule(lambda x: x > x * x, x) is None
+    assert rule(lambda x: (x * x + x).reshape(64, 32), x) is None
+    assert rule(lambda x: x.reshape(64, 32), x) is not None
+
+
+def test_the_choice_stays_when_operations_are_replaced():
+    def fn(x: jax.Array, y: jax.Array) -> Any:
+        return jax.lax.scan(lambda c, _: (c * y + c, jnp.sort(c[0, :4])), x, None, length=3)
+
+    program = capture(fn, normal(16, 64), normal(16, 64, seed=1))
+    graph = program.graph
+    decisions = everywhere(graph, NAME)
+    (sort,) = nodes(graph, "sort")
+    decisions = changed(decisions, restructure={sort: CODE["rank-sort"]})
+    result = rewrite(graph, decisions)
+    assert result.restructured == 1
+    assert nodes(build_graph(result.data), "bitcast-convert")
+    assert_same_bits(program.result, [program.compile(result.data)()])
+
+
+def test_native_kernels_and_joined_ones_need_no_mark():
+    program = capture(lambda x, y: (x + y, x * y), normal(64, 64), normal(64, 64, seed=1))
+    graph = program.graph
+    decisions = everywhere(graph, NAME)
+    native = unit(graph, UnitKind.NATIVE)
+    roots = np.flatnonzero(decisions.restructure).tolist()
+    assert len(roots) == 2
+    for other in (
+        changed(decisions, unit=dict.fromkeys(roots, native)),
+        changed(decisions, join={roots[1]: 1}),
+    ):
+        data = rewrite(graph, other).data
+        assert not nodes(build_graph(data), "bitcast-convert")
+        assert_same_bits(program.result, [program.compile(data)()])
+
+
+def test_codes_of_kernels_replace_nothing():
+    codes = np.array([0, CODE["unroll"], CODE[NAME]], np.int8)
+    assert replacing(codes).tolist() == [0, CODE["unroll"], 0]
+    assert replacing(codes[2:]).dtype == np.int8

@@ -1,0 +1,190 @@
+"""Functions of small arrays computed together agree with XLA's, whatever depends on what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.captures import MACHINE, capture
+from support.restructured import everywhere, native, run_program, run_text
+
+from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo.replace import restructured
+from graphopt.hlo.restructure import CODE
+from graphopt.measure import compare_outputs, compile_with
+
+NAME = "pack"
+FUNCTIONS = (jnp.exp, jnp.expm1, jnp.log1p, jnp.tanh, jax.scipy.special.erf)
+
+
+def names_after(fn: Any, *args: Any) -> list[str]:
+    """Opcodes of the graph after packing everywhere."""
+    graph = capture(fn, *args).graph
+    after = restructured(graph, everywhere(graph, NAME).restructure)
+    return [op.name for op in after.ops]
+
+
+def refused(fn: Any, *args: Any) -> set[str]:
+    """Rules that forbid packing the functions of a program."""
+    graph = capture(fn, *args).graph
+    rules = graph.masks.restructure_rule[:, CODE[NAME]]
+    return {graph.masks.rules[rule] for rule in rules.tolist() if rule >= 0} - {"other-operation"}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_any_functions_of_any_small_arrays(data):
+    shapes = data.draw(
+        st.lists(st.lists(st.integers(1, 5), max_size=3).map(tuple), min_size=2, max_size=5)
+    )
+    steps = data.draw(
+        st.lists(st.lists(st.sampled_from(FUNCTIONS), max_size=3), min_size=2, max_size=5)
+    )
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    arrays = [rng.uniform(0.1, 2.0, shape).astype(np.float32) for shape in shapes]
+
+    def fn(*values: jax.Array) -> Any:
+        out = [jnp.exp(values[0] * 0.5), jnp.exp(values[1] * 0.25)]
+        for value, functions in zip(values, steps, strict=False):
+            result = value
+            for function in functions:
+                result = function(result * 0.5) + result.sum() * 0.1
+            out.append(result)
+        return out, sum(jnp.tanh(o).sum() for o in out)
+
+    wanted, results = run_program(fn, arrays, NAME)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_state_of_a_loop(dtype):
+    """Chains of functions, values that several read, and carried values written in place."""
+
+    def fn(state: Any, drive: jax.Array) -> Any:
+        def step(state: Any, seen: jax.Array) -> Any:
+            rate = [jax.nn.softplus(x * 0.3 + seen) for x in state]
+            total = sum(jnp.sum(r) for r in rate) * 0.01
+            return [
+                x + 0.1 * r * (total - x) / (1.0 + r) for x, r in zip(state, rate, strict=True)
+            ], total
+
+        return jax.lax.scan(step, state, drive)
+
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(dtype == "float64"):
+        state = [jnp.asarray(rng.uniform(-1, 1, d), dtype) for d in ((), (), (3,), (2, 4), (1,))]
+        drive = jnp.asarray(rng.uniform(-1, 1, 20), dtype)
+        wanted, results = run_program(fn, (state, drive), NAME)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
+def test_functions_of_one_level_become_one():
+    def fn(a, b, c):
+        return jnp.exp(a * 0.5), jnp.exp(b * 0.5), jnp.exp(jnp.exp(c * 0.5) * 0.1)
+
+    arrays = [np.ones(3, np.float32), np.ones((2, 2), np.float32), np.float32(1)]
+    names = names_after(fn, *arrays)
+    # The outer function of `c` has none of its level; it stays alone.
+    assert names.count("exponential") == 2
+    assert names.count("concatenate") == 1
+
+
+def test_a_function_of_packed_results_reads_them_where_they_are():
+    def fn(a, b):
+        return jnp.log1p(jnp.exp(a * 0.5)), jnp.log1p(jnp.exp(b * 0.5))
+
+    names = names_after(fn, np.ones(3, np.float32), np.ones(5, np.float32))
+    assert names.count("concatenate") == 1
+    assert names.count("exponential") == names.count("log-plus-one") == 1
+    assert names.count("slice") == 2  # none of the results that only the second function read
+
+
+def test_results_in_another_order_are_gathered_anew():
+    def fn(a, b, c):
+        first = [jnp.exp(x * 0.5) for x in (a, b, c)]
+        return jnp.log1p(first[2]), jnp.log1p(first[0]), first[1]
+
+    arrays = [np.full(n, 0.5, np.float32) for n in (2, 3, 4)]
+    assert names_after(fn, *arrays).count("concatenate") == 2
+    wanted, results = run_program(fn, arrays, NAME)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
+def test_a_lone_function_stays():
+    names = names_after(lambda a: jnp.exp(a * 0.5) + 1.0, np.ones(3, np.float32))
+    assert "concatenate" not in names and names.count("exponential") == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "fn", "array"),
+    [
+        ("pack-function", jnp.log, np.ones(4, np.float64)),
+        ("pack-size", jnp.exp, np.ones(33, np.float32)),
+        ("pack-size", jnp.exp, np.ones((16, 17), np.float32)),
+    ],
+)
+def test_what_is_left_alone(rule, fn, array):
+    with jax.enable_x64(True):
+        assert refused(lambda x: fn(x * 0.5), array) == {rule}
+
+
+READ_BEFORE_IT_IS_OVERWRITTEN = """\
+HloModule overwritten, is_scheduled=true
+
+first {
+  p = f32[4]{0} parameter(0)
+  ROOT e = f32[4]{0} exponential(p)
+}
+
+second {
+  p = f32[4]{0} parameter(0)
+  ROOT e = f32[4]{0} exponential(p)
+}
+
+update {
+  p = f32[4]{0} parameter(0)
+  q = f32[4]{0} parameter(1)
+  one = s32[] constant(1)
+  part = f32[2]{0} slice(q), slice={[0:2]}
+  ROOT u = f32[4]{0} dynamic-update-slice(p, part, one)
+}
+
+ENTRY main {
+  a = f32[4]{0} parameter(0)
+  b = f32[4]{0} parameter(1)
+  own = f32[4]{0} copy(a)
+  early = f32[4]{0} fusion(own), kind=kLoop, calls=first
+  written = f32[4]{0} fusion(own, early), kind=kLoop, calls=update
+  late = f32[4]{0} fusion(written), kind=kLoop, calls=second
+  other = f32[4]{0} exponential(b)
+  ROOT out = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(written, late, other)
+}
+"""
+
+
+def test_a_buffer_is_read_before_it_is_overwritten():
+    a, b = (np.array(x, np.float32) for x in ([0.1, 0.2, 0.3, 0.4], [1, 2, 3, 4]))
+    written = np.array([a[0], *np.exp(a[:2]), a[3]], np.float32)
+    wanted = (written, np.exp(written), np.exp(b))
+    for got in run_text(READ_BEFORE_IT_IS_OVERWRITTEN, (a, b), wanted, NAME):
+        assert compare_outputs(wanted, tuple(got)).equal
+
+
+def test_packing_is_undone_by_no_carried_decision():
+    """Decisions on the old graph, native code among them, mean the same on the new one."""
+
+    def fn(a, b):
+        return jnp.tanh(a * 2.0) + 1.0, jnp.tanh(b * 3.0) * 2.0
+
+    arrays = (jnp.ones(6), jnp.ones((2, 3)))
+    graph = build_graph(compile_with(fn, arrays).modules[0], MACHINE)
+    result = rewrite(graph, native(graph, everywhere(graph, NAME)))
+    assert result.restructured == 2 and result.regions == 1

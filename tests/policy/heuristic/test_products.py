@@ -1,0 +1,144 @@
+"""Costs of matrix products, and which of them the heuristic writes in blocks."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from support.captures import MACHINE, capture
+
+from graphopt.costs.products import dot_flops, product_costs
+from graphopt.hlo import Graph, build_graph, rewrite
+from graphopt.hlo.restructure import CODE
+from graphopt.jax_private import hlo_from_text
+from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
+from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
+
+NO_TERMS = """\
+HloModule empty, entry_computation_layout={(f32[8,0]{1,0}, f32[0,8]{1,0})->f32[8,8]{1,0}}
+
+ENTRY main {
+  a = f32[8,0]{1,0} parameter(0)
+  b = f32[0,8]{1,0} parameter(1)
+  ROOT d = f32[8,8]{1,0} dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def dot_of(graph: Graph) -> int:
+    (node,) = (n for n, op in enumerate(graph.ops) if op.name == "dot")
+    return node
+
+
+def product(*shapes: tuple[int, int], turned: bool = False) -> tuple[Graph, int]:
+    args = [np.ones(shape, np.float32) for shape in shapes]
+
+    def fn(a, b):
+        return lax.dot_general(a, b, (((1,), (1 if turned else 0,)), ((), ())))
+
+    graph = capture(fn, *args).graph
+    return graph, dot_of(graph)
+
+
+def test_products_without_terms_cost_nothing():
+    graph = build_graph(hlo_from_text(NO_TERMS), MACHINE)
+    node = dot_of(graph)
+    costs = product_costs(graph, node)
+    assert costs.plain_ns == 0.0
+    assert costs.blocks_ns is None and costs.native_form == "keep"
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow"),
+    [
+        (((1, 64), (64, 64)), ((8, 64), (64, 64))),
+        (((64, 16), (16, 16)), ((16, 64), (64, 16))),
+    ],
+)
+def test_vectors_and_short_sums_are_fast_as_plain_loops(fast, slow):
+    def ns_per_flop(shapes):
+        graph, node = product(*shapes)
+        return product_costs(graph, node).plain_ns / dot_flops(graph, node)
+
+    assert ns_per_flop(fast) < 0.2 * ns_per_flop(slow)
+
+
+def test_blocks_pay_for_long_sums_and_turned_operands_and_not_for_tiny_ones():
+    long = product_costs(*product((8, 64), (64, 64)))
+    assert long.native_form == "dot-blocks" and long.native_ns < 0.3 * long.plain_ns
+    assert product_costs(*product((2, 16), (64, 16), turned=True)).native_form == "dot-blocks"
+    tiny = product_costs(*product((3, 4), (3, 4), turned=True))
+    assert tiny.blocks_ns is not None and tiny.native_form == "keep"
+    assert tiny.native_ns == tiny.plain_ns
+
+
+def test_a_recurrent_cell_becomes_native_with_its_products_in_blocks():
+    def cell(w, u, xs):
+        def step(h, x):
+            h = jnp.tanh(x @ w + h @ u)
+            return h, h.sum()
+
+        return lax.scan(step, jnp.zeros((4, 64)), xs)
+
+    rng = np.random.default_rng(0)
+    w, u, xs = (
+        rng.normal(size=s).astype(np.float32) * 0.1 for s in ((64, 64), (64, 64), (50, 4, 64))
+    )
+    program = capture(cell, w, u, xs)
+    decisions = heuristic(program.graph)
+    graph = program.graph
+    (loop,) = (n for n, op in enumerate(graph.ops) if op.name == "while")
+    assert graph.units[decisions.unit[loop]].kind is UnitKind.NATIVE
+    assert CODE["dot-blocks"] in decisions.restructure.tolist()
+    result = rewrite(graph, decisions)
+    assert compare_outputs(program.result, program.compile(result.data)()).equal
+
+
+def batch(*dims: int) -> tuple[np.ndarray, np.ndarray]:
+    """Left and right matrices of a batch: its size, rows, inner dimension, columns."""
+    count, rows, inner, columns = dims
+    rng = np.random.default_rng(0)
+    left, right = rng.random((count, rows, inner)), rng.random((count, inner, columns))
+    return left.astype(np.float32), right.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("dims", "expected"),
+    [
+        ((200, 4, 4, 4), True),
+        ((200, 6, 6, 6), True),
+        ((4000, 4, 4, 4), True),
+        ((80, 1, 80, 2), True),
+        ((200, 3, 3, 3), False),
+        ((16, 64, 64, 64), False),
+        ((200, 1, 16, 16), False),
+    ],
+)
+def test_batches_of_small_matrices_are_reductions(dims, expected):
+    """XLA calls a library for each matrix; matrices that are large, and vectors, it computes well."""
+    program = capture(lambda a, b: jnp.tanh(a @ b), *batch(*dims))
+    decisions = heuristic_steps(program.graph, ["batched products"])
+    found = decisions.restructure == CODE["dot-reduce"]
+    assert bool(found.any()) is expected
+    if expected:
+        assert found[dot_of(program.graph)]
+        result = program.compile(rewrite(program.graph, decisions).data)()
+        assert compare_outputs(program.result, result).equal
+
+
+def test_batches_in_native_loops_are_reductions():
+    def chain(poses, steps):
+        return lax.scan(lambda pose, step: (pose @ step, pose[:, 0]), poses, steps)
+
+    left, right = batch(50, 4, 4, 4)
+    program = capture(chain, left, np.stack([right] * 9))
+    graph = program.graph
+    decisions = heuristic(graph)
+    assert decisions is not None
+    (loop,) = (n for n, op in enumerate(graph.ops) if op.name == "while")
+    assert graph.units[decisions.unit[loop]].kind is UnitKind.NATIVE
+    assert decisions.restructure[dot_of(graph)] == CODE["dot-reduce"]
+    result = program.compile(rewrite(graph, decisions).data)()
+    assert compare_outputs(program.result, result).equal
