@@ -42,7 +42,7 @@ def check_acts(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ())
     program = capture(fn, *args)
     decided = decide(program.graph, (*after, name))
     record = next(record for record in decided.steps if record.step == name)
-    assert record.nodes == edit.nodes and record.saved_ns == edit.saved_ns
+    assert record.edit.nodes == edit.nodes and record.edit.saved_ns == edit.saved_ns
     program.graph.masks.check(decided.decisions)
     result = program.compile(rewrite(program.graph, decided.decisions).data)()
     assert compare_outputs(program.result, result).equal

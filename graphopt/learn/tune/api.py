@@ -295,14 +295,10 @@ def _finish(
 def _kept(module: ModuleResult) -> ModuleResult:
     if module.decisions == KEPT:
         return module
-    values = {
-        **module.__dict__,
-        "decisions": KEPT,
-        "winner": "default",
-        "changes": {},
-        "shares": (),
-    }
-    return ModuleResult(**{**values, "note": f"{module.winner} was not faster with confidence"})
+    note = f"{module.winner} was not faster with confidence"
+    return replace(
+        module, decisions=KEPT, winner="default", changes={}, shares=(), steps=(), note=note
+    )
 
 
 def _winner(program: str, module: ModuleResult, times: Comparison, adopted: bool) -> Winner:

@@ -1,9 +1,12 @@
-"""Which of a winner's decisions make it faster: each kind of change is taken back, alone, and measured."""
+"""Which of a winner's decisions make it faster: each kind of change is taken back, alone, and measured.
+
+Beside each kind stand the steps of the heuristic that make it too; a kind without any is the search's own.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +16,8 @@ from graphopt.errors import MeasureError
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure.children.runner import Runner
+from graphopt.policy.heuristic.steps import decide
+from graphopt.policy.heuristic.support.step import Applied
 
 LOOK_S: Final = 0.25
 """Timing of one variant."""
@@ -32,6 +37,7 @@ class Share:
             could not be measured.
         low: lower end of the 95 % interval of `worth`.
         high: upper end.
+        steps: steps of the heuristic that make the same change at some of these nodes.
     """
 
     change: str
@@ -39,14 +45,17 @@ class Share:
     worth: float | None = None
     low: float = 0.0
     high: float = 0.0
+    steps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """For reports: ``2 x unit = native: 12.31x (12.10-12.50)``."""
+        """For reports: ``2 x unit = native (native-loops): 12.31x (12.10-12.50)``."""
+        names = f" ({', '.join(self.steps)})" if self.steps else ""
+        what = f"{self.nodes} x {self.change}{names}"
         if self.worth is None:
-            return f"{self.nodes} x {self.change}: not measured"
+            return f"{what}: not measured"
         if self.low <= 1.0 <= self.high:
-            return f"{self.nodes} x {self.change}: no difference"
-        return f"{self.nodes} x {self.change}: {self.worth:.2f}x ({self.low:.2f}-{self.high:.2f})"
+            return f"{what}: no difference"
+        return f"{what}: {self.worth:.2f}x ({self.low:.2f}-{self.high:.2f})"
 
 
 def describe_value(graph: Graph, field: str, value: int) -> str:
@@ -68,6 +77,18 @@ def changes_of(graph: Graph, decisions: Decisions) -> dict[str, tuple[str, NDArr
     return dict(sorted(found.items(), key=lambda item: -len(item[1][1])))
 
 
+def steps_behind(graph: Graph, decisions: Decisions) -> dict[str, tuple[Applied, ...]]:
+    """Kind of change -> the heuristic's steps that make it too, at one node or more; only kinds with any."""
+    applied = decide(graph).steps
+    found = {}
+    for text, (field, nodes) in changes_of(graph, decisions).items():
+        value = getattr(decisions, field)[nodes[0]]
+        steps = tuple(step for step in applied if step.edit.makes(field, value, nodes))
+        if steps:
+            found[text] = steps
+    return found
+
+
 def without(graph: Graph, decisions: Decisions, field: str, nodes: NDArray[np.intp]) -> Decisions:
     """The decisions with XLA's default at these nodes of one field."""
     values = getattr(decisions, field).copy()
@@ -87,8 +108,10 @@ def attribute(runner: Runner, winner: Decisions, limit_s: float) -> tuple[Share,
     """
     end = time.perf_counter() + limit_s
     shares = []
+    behind = steps_behind(runner.graph, winner)
     for number, (change, (field, nodes)) in enumerate(changes_of(runner.graph, winner).items()):
-        share = Share(change, len(nodes))
+        steps = tuple(applied.step for applied in behind.get(change, ()))
+        share = Share(change, len(nodes), steps=steps)
         if number < MOST and time.perf_counter() < end:
             share = _measured(runner, winner, share, field, nodes)
         shares.append(share)
@@ -105,4 +128,4 @@ def _measured(
         return share
     if not found.ok:
         return share
-    return Share(share.change, share.nodes, 1 / found.ratio, 1 / found.high, 1 / found.low)
+    return replace(share, worth=1 / found.ratio, low=1 / found.high, high=1 / found.low)

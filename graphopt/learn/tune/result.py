@@ -25,6 +25,7 @@ class ModuleResult:
         ratio: default / winner as the search measured it.
         history: (evaluations, seconds since the start, best ratio) whenever the best improved.
         shares: what each kind of change is worth beside the others, where it was measured.
+        steps: the heuristic's steps whose changes the winner has, each with what it found and expected.
         note: why the module was left alone, or empty.
     """
 
@@ -39,6 +40,7 @@ class ModuleResult:
     ratio: float = 1.0
     history: tuple[tuple[int, float, float], ...] = ()
     shares: tuple[Share, ...] = ()
+    steps: tuple[str, ...] = ()
     note: str = ""
 
     def why(self) -> str:
@@ -120,6 +122,7 @@ class TuneResult:
             lines.append(
                 f"  {module.name}: {module.note or module.winner}  {module.why()}".rstrip()
             )
+            lines += [f"    {step}" for step in module.steps]
         if self.options_times is not None:
             flags = " ".join(f"--{k}={v}" for k, v in self.options.items())
             lines.append(

@@ -15,7 +15,7 @@ from graphopt.errors import DecisionError
 from graphopt.hlo import Decisions, Graph
 from graphopt.learn.search.moves import Mover, cross
 from graphopt.learn.search.portfolio import portfolio
-from graphopt.learn.tune.attribution import changes_of
+from graphopt.learn.tune.attribution import changes_of, steps_behind
 from graphopt.learn.tune.result import ModuleResult
 from graphopt.measure.children.runner import Runner
 from graphopt.store import Store, decisions_digest, decode_decisions, encode_decisions
@@ -219,6 +219,7 @@ class ModuleSearch:
 
     def result(self, winner: Known, note: str = "") -> ModuleResult:
         """What the search says of this module."""
+        behind = steps_behind(self.graph, winner.decisions).values()
         return ModuleResult(
             name=self.graph.name,
             fingerprint=self.graph.fingerprint,
@@ -230,5 +231,6 @@ class ModuleSearch:
             decisions=encode_decisions(self.graph, winner.decisions),
             ratio=winner.ratio,
             history=tuple(self.history),
+            steps=tuple(dict.fromkeys(str(step) for steps in behind for step in steps)),
             note=note,
         )

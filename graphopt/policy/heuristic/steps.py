@@ -142,6 +142,6 @@ def decide(graph: Graph, steps: Collection[str] = STEPS, model: CostModel | None
         edit = step.apply(context) if step.name in steps else None
         if edit is None or not edit.saved_ns > step.least_ns(context.program_ns):
             continue
-        applied.append(Applied(step.name, edit.saved_ns, edit.reason, edit.nodes))
+        applied.append(Applied(step.name, edit))
         context = context.after(edit.applied_to(context.decisions))
     return Decided(context.decisions.copy(), tuple(applied))

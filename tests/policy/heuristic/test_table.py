@@ -48,7 +48,7 @@ def test_policies_name_the_steps_behind_their_decisions(policy):
     choice = choose(capture(loop, normal(64)).graph)
     assert choice is not None
     assert "native loops" in [record.step for record in choice.steps]
-    assert all(record.nodes > 0 and record.reason for record in choice.steps)
+    assert all(record.edit.nodes > 0 and record.edit.reason for record in choice.steps)
 
 
 def test_every_step_is_one_module_of_its_name():

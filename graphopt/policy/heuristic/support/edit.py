@@ -46,6 +46,14 @@ class Edit:
         """Nodes that change in some field."""
         return len(set().union(*(change.nodes.tolist() for change in self.changes)))
 
+    def makes(self, field: str, value: int, nodes: NDArray[np.intp]) -> bool:
+        """Whether it gives one of these nodes this value of a field."""
+        for change in self.changes:
+            if change.field == field:
+                given = change.nodes[change.values == value]
+                return bool(np.isin(given, nodes).any())
+        return False
+
     def applied_to(self, decisions: Decisions) -> Decisions:
         """New decisions with the changes made."""
         out = decisions.copy()

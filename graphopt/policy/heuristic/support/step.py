@@ -68,16 +68,13 @@ class Applied:
 
     Attributes:
         step: its name.
-        saved_ns: nanoseconds that it expected to save per run of the program.
-        reason: what it found.
-        nodes: nodes whose decisions it changed.
+        edit: what it changed, what it found and what it expected to save.
     """
 
     step: str
-    saved_ns: float
-    reason: str
-    nodes: int
+    edit: Edit
 
     def __str__(self) -> str:
         """One line for reports."""
-        return f"{self.step}: {self.reason} ({self.nodes} nodes, {self.saved_ns / 1e3:.1f} us expected)"
+        edit = self.edit
+        return f"{self.step}: {edit.reason} ({edit.nodes} nodes, {edit.saved_ns / 1e3:.1f} us expected)"
