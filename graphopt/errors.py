@@ -34,6 +34,14 @@ def _without_init(kind: type[GraphOptError], args: tuple[str, ...]) -> GraphOptE
     return kind.__new__(kind, *args)
 
 
+def message(error: BaseException) -> str:
+    """Type and text of an exception, also of one whose text cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
 class ModuleFormatError(GraphOptError):
     """Raised when bytes or text are not an HLO module that graphopt can read."""
 

@@ -40,6 +40,7 @@ class ModuleRecord:
         caller_thread: the program runs on the thread that calls it.
         expected: speed-up that the policy expected; 0 where it says nothing.
         steps: names of the heuristic's steps behind the decisions, in order.
+        failed: steps that raised and were passed over, each with its error.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ModuleRecord:
     caller_thread: bool = False
     expected: float = 0.0
     steps: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One line for logs and reports."""
@@ -66,6 +68,7 @@ class ModuleRecord:
             what += f"; steps: {', '.join(self.steps)}" if self.steps else ""
         else:
             what = self.reason
+        what += f"; failed: {', '.join(self.failed)}" if self.failed else ""
         return (
             f"{self.name}: {self.outcome} ({what}; {self.nodes} nodes, {self.seconds * 1e3:.1f} ms)"
         )

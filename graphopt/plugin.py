@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import graphopt.version
 from graphopt import jax_private, xla_hook
-from graphopt.errors import GraphOptError, UnsupportedModuleError
+from graphopt.errors import GraphOptError, UnsupportedModuleError, message
 from graphopt.hlo import Decisions, Graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.graph.build import build_from_module
@@ -26,7 +26,7 @@ from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.heuristic.caller_thread import asynchronous
 from graphopt.policy.registry import DEFAULT
-from graphopt.policy_guard import compiled_by_a_policy, decide_guarded, message
+from graphopt.policy_guard import compiled_by_a_policy, decide_guarded
 from graphopt.store import Store
 
 if TYPE_CHECKING:
@@ -288,6 +288,9 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
         if chosen is None:
             return replace(record, reason="no gain expected"), None
         steps = tuple(step.step for step in chosen.steps)
+        record = replace(record, failed=chosen.failed)
+        if chosen.decisions.same_as(graph.default):
+            return replace(record, reason="no gain expected"), None
         record = replace(record, reason=chosen.name, expected=chosen.speedup, steps=steps)
         return _rewritten(graph, chosen.decisions, record, installed)
     decisions = decide_guarded(installed.policy, graph, installed.timeout_s)

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Final
 
 from graphopt import jax_private
+from graphopt.errors import message
 from graphopt.hlo import Decisions, Graph
 from graphopt.policy import NamedPolicy
 
@@ -51,14 +52,6 @@ def decide_guarded(policy: NamedPolicy, graph: Graph, timeout_s: float) -> Decis
         return box[0]
     _abandon(thread)
     return f"policy took longer than {timeout_s:g} s"
-
-
-def message(error: BaseException) -> str:
-    """Type and text of an exception, also of one whose text cannot be had."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def _abandon(thread: threading.Thread) -> None:

@@ -6,6 +6,7 @@ import functools
 import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ import graphopt
 from graphopt import Decisions, capture_modules, plugin
 from graphopt.errors import VerificationError
 from graphopt.measure import compare_outputs, compile_with
+from graphopt.policy.heuristic import steps as table
 
 pytestmark = pytest.mark.usefixtures("clean_plugin")
 
@@ -48,6 +50,20 @@ def no_such_unit(graph):
 def too_short(graph):
     one = graph.default
     return Decisions(one.fuse[:-1].copy(), one.join[:-1].copy(), one.unit[:-1].copy())
+
+
+def test_a_defective_step_is_reported_and_the_others_decide(monkeypatch):
+    def fails(context):
+        raise IndexError("of the step")
+
+    rows = tuple(replace(s, apply=fails) if s.name == "reductions" else s for s in table.TABLE)
+    monkeypatch.setattr(table, "TABLE", rows)
+    graphopt.install("heuristic", store=False)
+    assert agrees(jax.jit(rollout)(STATE))
+    record = only_record()
+    assert record.outcome is REWRITTEN
+    assert record.failed == ("reductions: IndexError: of the step",)
+    assert "failed: reductions: IndexError" in str(record)
 
 
 class SpeechlessError(Exception):

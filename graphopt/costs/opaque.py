@@ -54,8 +54,11 @@ def _polynomial(factors: tuple[float, float, float, float], order: int, columns:
 
 
 def _dims(graph: Graph, node: int) -> list[int]:
+    """Extents of the first array of a result; none for a scalar, and for a token or an empty tuple."""
     shape = graph.source.shapes[node]
-    if shape.element_type == DType.TUPLE:
+    while shape.element_type == DType.TUPLE:
+        if not shape.tuple_shapes:
+            return []
         shape = shape.tuple_shapes[0]
     return list(shape.dimensions)
 

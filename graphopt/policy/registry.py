@@ -37,6 +37,10 @@ class Choice(Protocol):
     def steps(self) -> tuple[Applied, ...]:
         """Steps of the heuristic behind them, in order."""
 
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Steps that raised and were passed over, each with its error."""
+
 
 @dataclass(frozen=True)
 class NamedPolicy:

@@ -7,12 +7,13 @@ module beside this one and one row here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.model import CostModel
-from graphopt.errors import PolicyError
+from graphopt.errors import PolicyError, message
 from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import (
     ahead_of_loops,
@@ -51,6 +52,8 @@ TABLE: Final[tuple[Step, ...]] = (
 )
 """All steps, in the order in which they are applied."""
 
+_logger = logging.getLogger("graphopt")
+
 STEPS: Final = tuple(step.name for step in TABLE)
 """Names of the steps, in order."""
 
@@ -64,10 +67,12 @@ class Decided:
         steps: the steps that changed something, in order.
         name: who decided, for reports.
         speedup: always 0: the steps' estimates are good for comparing forms, not for a promise.
+        failed: steps that raised and were passed over, each with its error.
     """
 
     decisions: Decisions
     steps: tuple[Applied, ...]
+    failed: tuple[str, ...] = ()
     name: str = "heuristic"
     speedup: float = 0.0
 
@@ -105,8 +110,8 @@ def choose(graph: Graph) -> Decided | None:
     model = CostModel(graph)
     if caller_thread.is_negligible(graph, model):
         return None
-    decided = decide(graph, STEPS, model)
-    return None if decided.decisions.same_as(graph.default) else decided
+    decided = decide(graph, STEPS, model, tolerant=True)
+    return decided if decided.failed or not decided.decisions.same_as(graph.default) else None
 
 
 def heuristic_steps(
@@ -116,7 +121,12 @@ def heuristic_steps(
     return decide(graph, steps, model).decisions
 
 
-def decide(graph: Graph, steps: Collection[str] = STEPS, model: CostModel | None = None) -> Decided:
+def decide(
+    graph: Graph,
+    steps: Collection[str] = STEPS,
+    model: CostModel | None = None,
+    tolerant: bool = False,
+) -> Decided:
     """Applies some of the steps to XLA's decisions, in the order of the table.
 
     An edit counts if it saves more than its step's threshold.
@@ -125,6 +135,7 @@ def decide(graph: Graph, steps: Collection[str] = STEPS, model: CostModel | None
         graph: of the program.
         steps: some of `STEPS`.
         model: the graph's costs, if they are known already.
+        tolerant: a step that raises is passed over and named in the result, as in a user's compile.
 
     Raises:
         PolicyError: there is no step of such a name.
@@ -137,11 +148,20 @@ def decide(graph: Graph, steps: Collection[str] = STEPS, model: CostModel | None
             fix=f"Use some of {', '.join(STEPS)}.",
         )
     context = Context(graph, CostModel(graph) if model is None else model, graph.default)
-    applied = []
+    applied, failed = [], []
     for step in TABLE:
-        edit = step.apply(context) if step.name in steps else None
+        if step.name not in steps:
+            continue
+        try:
+            edit = step.apply(context)
+        except Exception as error:
+            if not tolerant:
+                raise
+            _logger.exception("a step of the heuristic failed; the others decide")
+            failed.append(f"{step.name}: {message(error)}")
+            continue
         if edit is None or not edit.saved_ns > step.least_ns(context.program_ns):
             continue
         applied.append(Applied(step.name, edit))
         context = context.after(edit.applied_to(context.decisions))
-    return Decided(context.decisions.copy(), tuple(applied))
+    return Decided(context.decisions.copy(), tuple(applied), tuple(failed))

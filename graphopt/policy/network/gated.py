@@ -20,7 +20,7 @@ from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.heuristic.caller_thread import is_negligible
 from graphopt.policy.heuristic.native_loops import MAX_NATIVE_CODE
-from graphopt.policy.heuristic.steps import STEPS, decide, heuristic
+from graphopt.policy.heuristic.steps import STEPS, choose, decide
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import native_code
 from graphopt.policy.heuristic.support.step import Applied
@@ -76,6 +76,7 @@ class Judged:
         low_gain: low quantile of the log speed-up over the heuristic.
         own: it is what the network itself proposes.
         steps: the heuristic's steps behind what the network started from.
+        failed: steps of it that raised, each with its error.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Judged:
     low_gain: float
     own: bool = False
     steps: tuple[Applied, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -192,15 +194,18 @@ class GuardedPolicy:
         try:
             return self._choose(graph)
         except Exception as error:  # a checkpoint may be bad; the heuristic needs no network
-            found = heuristic(graph)
+            found = choose(graph)
+            if found is None:
+                return None
             name = f"heuristic, because the network failed: {type(error).__name__}"
-            return None if found is None else Judged(name, found, math.nan, math.nan)
+            judged = Judged(name, found.decisions, math.nan, math.nan)
+            return replace(judged, steps=found.steps, failed=found.failed)
 
     def _choose(self, graph: Graph) -> Judged | None:
         model = CostModel(graph)
         if is_negligible(graph, model):
             return None
-        decided = decide(graph, STEPS, model)
+        decided = decide(graph, STEPS, model, tolerant=True)
         start = decided.decisions
         with np.errstate(all="ignore"):
             encoded = self.learned.network.encode(extract(graph, self.machine, start))
@@ -208,8 +213,6 @@ class GuardedPolicy:
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)
         chosen = found[self.gate.choose([j.low_gain for j in found], own_index(found))]
-        return (
-            None
-            if chosen.decisions.same_as(graph.default)
-            else replace(chosen, steps=decided.steps)
-        )
+        if not decided.failed and chosen.decisions.same_as(graph.default):
+            return None
+        return replace(chosen, steps=decided.steps, failed=decided.failed)

@@ -51,6 +51,37 @@ def test_policies_name_the_steps_behind_their_decisions(policy):
     assert all(record.edit.nodes > 0 and record.edit.reason for record in choice.steps)
 
 
+def with_a_defect(monkeypatch, name):
+    """The table with one step that raises."""
+
+    def fails(context):
+        raise IndexError("of the step")
+
+    rows = tuple(replace(step, apply=fails) if step.name == name else step for step in TABLE)
+    monkeypatch.setattr(table, "TABLE", rows)
+
+
+def test_a_step_that_raises_costs_only_itself(monkeypatch):
+    graph = capture(loop, normal(64)).graph
+    with_a_defect(monkeypatch, "reductions")
+    others = [s for s in STEPS if s != "reductions"]
+    expected = heuristic_steps(graph, others)
+    with pytest.raises(IndexError):
+        decide(graph)
+    decided = decide(graph, tolerant=True)
+    assert decided.failed == ("reductions: IndexError: of the step",)
+    assert decided.decisions.same_as(expected)
+
+
+@pytest.mark.parametrize("policy", ["heuristic", "shipped"])
+def test_policies_say_which_step_raised(policy, monkeypatch):
+    graph = capture(loop, normal(64)).graph
+    with_a_defect(monkeypatch, "native loops")
+    choice = resolve(policy).choose(graph)
+    assert choice.failed == ("native loops: IndexError: of the step",)
+    graph.masks.check(choice.decisions)
+
+
 def test_every_step_is_one_module_of_its_name():
     for step in TABLE:
         assert step.apply.__module__.rsplit(".", 1)[1] == step.name.replace(" ", "_")
