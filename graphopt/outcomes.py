@@ -41,6 +41,7 @@ class ModuleRecord:
         expected: speed-up that the policy expected; 0 where it says nothing.
         steps: names of the heuristic's steps behind the decisions, in order.
         failed: steps that raised and were passed over, each with its error.
+        recalled: the answer was found in memory: an earlier compile, of this process or another, made it.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ModuleRecord:
     expected: float = 0.0
     steps: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+    recalled: bool = False
 
     def __str__(self) -> str:
         """One line for logs and reports."""
@@ -69,6 +71,7 @@ class ModuleRecord:
         else:
             what = self.reason
         what += f"; failed: {', '.join(self.failed)}" if self.failed else ""
+        what += "; remembered" if self.recalled else ""
         return (
             f"{self.name}: {self.outcome} ({what}; {self.nodes} nodes, {self.seconds * 1e3:.1f} ms)"
         )
@@ -91,6 +94,16 @@ class Ledger:
                 self._reasons[record.outcome, record.reason] += 1
             if len(self._records) < MAX_RECORDS:
                 self._records.append(record)
+
+    def withdraw(self, record: ModuleRecord) -> None:
+        """Takes a record back: what it says did not last."""
+        with self._lock:
+            if record not in self._records:
+                return
+            self._records.remove(record)
+            self._counts[record.outcome] -= 1
+            if record.outcome is not Outcome.REWRITTEN:
+                self._reasons[record.outcome, record.reason] -= 1
 
     def snapshot(self, policy: str | None, notes: tuple[str, ...]) -> Report:
         """The report up to now."""

@@ -9,6 +9,9 @@ from hypothesis import settings
 # The tests are about the CPU backend, on whatever machine they run.
 os.environ["JAX_PLATFORMS"] = "cpu"
 
+# What one test decides must not answer for another; the tests of the memory turn it on.
+os.environ["GRAPHOPT_REMEMBER"] = "0"
+
 # A job in the background of a shell ignores interrupts, and so would every process that it starts; tests
 # that interrupt one need the usual handler.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
@@ -91,6 +92,11 @@ def hand_over(measured: Mapping[str, float]) -> None:
     _handed_over.clear()
     _handed_over.update(measured)
     own_costs.cache_clear()
+
+
+def costs_digest() -> str:
+    """Text that is equal for equal `own_costs` of one version of graphopt."""
+    return hashlib.sha256(repr(sorted(_handed_over.items())).encode()).hexdigest()[:8]
 
 
 def _with(measured: Mapping[str, float]) -> CpuCosts:

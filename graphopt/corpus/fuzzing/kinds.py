@@ -36,7 +36,7 @@ def _ignore(*_: Any) -> None:
     description="debugging callback in a loop of f32[8]",
 )
 def _debug_in_loop() -> Built:
-    def fn(state: Array) -> Array:
+    def fn(state: Array) -> Any:
         def body(index: Array, state: Array) -> Array:
             jax.debug.callback(_ignore, state[0], index)
             return jnp.sin(state) * 1.01 + state[::-1]
@@ -65,8 +65,8 @@ def _ordered_debug() -> Built:
     description="pure host callback in a loop of f32[6]",
 )
 def _pure_callback_loop() -> Built:
-    def fn(state: Array) -> Array:
-        shape = jax.ShapeDtypeStruct(state.shape, state.dtype)
+    def fn(state: Array) -> Any:
+        shape = jax.ShapeDtypeStruct(state.shape, state.dtype)  # type: ignore[no-untyped-call]
 
         def body(_: Array, state: Array) -> Array:
             seen = jax.pure_callback(
@@ -86,7 +86,7 @@ def _pure_callback_loop() -> Built:
 )
 def _ordered_io_scan() -> Built:
     def fn(state: Array) -> tuple[Array, Array]:
-        shape = jax.ShapeDtypeStruct((), jnp.float32)
+        shape = jax.ShapeDtypeStruct((), jnp.float32)  # type: ignore[no-untyped-call]
 
         def body(state: Array, _: None) -> tuple[Array, Array]:
             read = io_callback(

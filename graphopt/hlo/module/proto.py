@@ -273,12 +273,12 @@ _SCALARS = {
 }
 
 
-def _message_classes() -> dict[str, Any]:
-    """Builds the message classes in a descriptor pool of their own (no clash with other XLA users)."""
+def message_classes(schema: dict[str, tuple[tuple[str, int, str], ...]]) -> dict[str, Any]:
+    """The message classes of a schema, in a descriptor pool of their own: no clash with other XLA users."""
     file = descriptor_pb2.FileDescriptorProto(
         name="graphopt/xla_subset.proto", package=PACKAGE, syntax="proto3"
     )
-    for message_name, rows in SCHEMA.items():
+    for message_name, rows in schema.items():
         message = file.message_type.add(name=message_name)
         for field_name, number, type_name in rows:
             field = message.field.add(name=field_name, number=number)
@@ -297,11 +297,11 @@ def _message_classes() -> dict[str, Any]:
     pool.Add(file)
     return {
         name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in SCHEMA
+        for name in schema
     }
 
 
-_CLASSES: Final = _message_classes()
+_CLASSES: Final = message_classes(SCHEMA)
 
 HloModuleProto: Any = _CLASSES["HloModuleProto"]
 HloComputationProto: Any = _CLASSES["HloComputationProto"]

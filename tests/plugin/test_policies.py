@@ -17,9 +17,10 @@ from support.reports import FELL_BACK, KEPT, REWRITTEN, agrees, as_it_is, only_r
 from support.small_programs import STATE, is_native, named, rollout
 
 import graphopt
-from graphopt import Decisions, capture_modules, plugin
+from graphopt import Decisions, capture_modules
 from graphopt.errors import VerificationError
 from graphopt.measure import compare_outputs, compile_with
+from graphopt.plugin import modules
 from graphopt.policy.heuristic import steps as table
 
 pytestmark = pytest.mark.usefixtures("clean_plugin")
@@ -239,7 +240,7 @@ def test_a_defect_of_the_rewriter_keeps_the_default(monkeypatch, error, reason):
     def broken(graph, decisions):
         raise error
 
-    monkeypatch.setattr(plugin, "rewrite", broken)
+    monkeypatch.setattr(modules, "rewrite", broken)
     graphopt.install()
     assert agrees(named("cart")(STATE))
     (text,) = graphopt.report().reasons
@@ -249,7 +250,7 @@ def test_a_defect_of_the_rewriter_keeps_the_default(monkeypatch, error, reason):
 @pytest.mark.parametrize("data", [b"", b"garbage", b"\x00" * 64])
 def test_bytes_that_are_no_module_are_recorded(data):
     graphopt.install()
-    assert plugin._handle(data) is None
+    assert modules.handle(data) is None
     record = only_record()
     assert record.outcome is FELL_BACK
     assert record.name == "unreadable module"
@@ -257,7 +258,7 @@ def test_bytes_that_are_no_module_are_recorded(data):
 
 
 def test_modules_that_arrive_after_uninstall_are_passed_on():
-    assert plugin._handle(b"garbage") is None
+    assert modules.handle(b"garbage") is None
     assert graphopt.report().seen == 0
 
 

@@ -1,0 +1,165 @@
+"""install(), uninstall(), report(): the optimizer inside every ``jax.jit`` of this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import graphopt.version
+from graphopt import jax_private, xla_hook
+from graphopt.errors import GraphOptError
+from graphopt.machine.cost_rows import costs_digest
+from graphopt.outcomes import Ledger, ModuleRecord, Report
+from graphopt.plugin.memory import Memory
+from graphopt.plugin.modules import handle
+from graphopt.plugin.refused import begin, withdraw
+from graphopt.plugin.state import Installation, note, state
+from graphopt.policy import NamedPolicy, Policy, resolve
+from graphopt.policy.registry import DEFAULT
+from graphopt.store import Store, environment
+from graphopt.store.answers import Answers
+
+if TYPE_CHECKING:
+    from graphopt.measure.adoption import StoredWinners
+
+
+def install(
+    policy: str | Policy | None = DEFAULT,
+    *,
+    policy_timeout_s: float = 5.0,
+    max_instructions: int = 100_000,
+    keep_async: bool = False,
+    store: str | os.PathLike[str] | Store | Literal[False] | None = None,
+) -> None:
+    """Optimizes every function that jax compiles for the CPU from now on.
+
+    Modules for which the store has a tuned winner get that; the policy decides for all others.
+
+    Functions compiled before keep their code (``jax.clear_caches()`` makes jax compile them anew).
+    Installing again replaces the policy. ``GRAPHOPT_DISABLE=1`` in the environment turns this into a
+    no-op that the report mentions.
+
+    Args:
+        policy: a policy name, or a function ``Graph -> Decisions | None``; None installs nothing and
+            removes what was installed: XLA's default stands.
+        policy_timeout_s: a policy function that takes longer is given up for that module.
+        max_instructions: larger modules are left alone.
+        keep_async: every call returns before its program ends, as with XLA's default. Otherwise programs
+            of less than an estimated 0.15 ms run on the thread that calls them, which takes less time than to
+            wake it when they end, but leaves no time for other work meanwhile.
+        store: path of the store with tuned winners; the user's store by default, False for none.
+
+    Raises:
+        UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
+        PolicyError: there is no such policy.
+    """
+    if policy is None:
+        uninstall()
+        return
+    xla_hook.check_jax()
+    from graphopt.measure.adoption import StoredWinners  # it imports jax
+
+    found = resolve(policy)
+    with state.lock:
+        uninstall()
+        if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
+            note("GRAPHOPT_DISABLE is set: nothing is optimized")
+            return
+        if found.note:
+            note(found.note)
+        if jax_private.backends_initialized():
+            note(
+                "functions compiled before install() keep their code; "
+                "jax.clear_caches() makes jax compile them anew"
+            )
+        winners = None
+        if store is not False:
+            winners = StoredWinners(Store.of(store))
+        settings = (str(max_instructions), str(keep_async))
+
+        def depends_on() -> str:
+            return "-".join((*_depends_on(found, winners), *settings))
+
+        subscription = xla_hook.subscribe(handle)
+        isolated = jax_private.set_cache_key_hook(depends_on)
+        jax_private.watch_compiles(begin, withdraw)
+        memory = Memory(None if winners is None else _answers(found, winners.store), depends_on)
+        state.installed = Installation(
+            found,
+            policy_timeout_s,
+            max_instructions,
+            keep_async,
+            isolated,
+            winners,
+            subscription,
+            memory,
+        )
+
+
+def _answers(policy: NamedPolicy, store: Store) -> Answers | None:
+    """Where answers are kept between processes; None where nobody knows what a policy depends on."""
+    if not policy.built_in or os.environ.get("GRAPHOPT_REMEMBER", "1") in ("", "0"):
+        return None
+    return Answers(store.path.with_suffix(".answers.sqlite"))
+
+
+def _depends_on(policy: NamedPolicy, winners: StoredWinners | None) -> Iterator[str]:
+    """What answers, and so compiled code, depend on beside the program."""
+    yield policy.key
+    yield from environment()
+    yield costs_digest()
+    yield graphopt.version.source_digest()
+    try:
+        yield winners.state() if winners is not None else "no store"
+    except GraphOptError as error:
+        note(f"stored winners are not used: {error}")
+        yield "unreadable store"
+
+
+def uninstall() -> None:
+    """Stops optimizing. Functions compiled meanwhile keep their rewritten code."""
+    with state.lock:
+        installed, state.installed = state.installed, None
+        if installed is not None:
+            installed.subscription.close()
+            jax_private.watch_compiles(None, None)
+            jax_private.reset_cache_key_hook()
+
+
+def report() -> Report:
+    """What was seen, rewritten, kept and why, since the first `install` of this process."""
+    installed = state.installed
+    notes = [*state.notes, *_platform_notes()]
+    return state.ledger.snapshot(installed.policy.name if installed else None, tuple(notes))
+
+
+def reset_report() -> None:
+    """Forgets all records and notes."""
+    with state.lock:
+        state.ledger = Ledger()
+        state.notes.clear()
+
+
+def add_record(record: ModuleRecord) -> None:
+    """Adds the outcome of something decided outside XLA's compile, such as a placement."""
+    state.ledger.add(record)
+
+
+def _platform_notes() -> Iterator[str]:
+    if not jax_private.backends_initialized():
+        return
+    import jax
+
+    platform = jax.default_backend()
+    if platform != "cpu":
+        yield (
+            f"modules for {platform} are left alone: there XLA calls the hook before fusion, "
+            "where decisions would not last"
+        )
+
+
+def installed_policy() -> NamedPolicy | None:
+    """The policy of the last `install`; None if none is installed."""
+    installed = state.installed
+    return None if installed is None else installed.policy

@@ -1,0 +1,59 @@
+"""What is installed in this process, and what was seen so far."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from graphopt import xla_hook
+from graphopt.outcomes import Ledger
+from graphopt.plugin.memory import Memory
+from graphopt.policy import NamedPolicy
+
+if TYPE_CHECKING:
+    from graphopt.measure.adoption import StoredWinners
+
+
+@dataclass
+class Installation:
+    """One `install` call.
+
+    Attributes:
+        policy: what decides.
+        timeout_s: longest time a policy that is not ours may take.
+        max_instructions: larger modules are left alone.
+        keep_async: no program is moved to the thread that calls it.
+        isolated: False if the persistent compilation cache cannot be kept apart.
+        winners: what tuning has stored; None if the store is not to be used.
+        subscription: our place in XLA's hook.
+        memory: answers given before.
+    """
+
+    policy: NamedPolicy
+    timeout_s: float
+    max_instructions: int
+    keep_async: bool
+    isolated: bool
+    winners: StoredWinners | None
+    subscription: xla_hook.Subscription
+    memory: Memory = field(default_factory=Memory)
+
+
+@dataclass
+class State:
+    """Process-wide state of the plugin."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    installed: Installation | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    notes: list[str] = field(default_factory=list)
+
+
+state = State()
+
+
+def note(text: str) -> None:
+    """Adds a note to the report, once."""
+    if text not in state.notes:
+        state.notes.append(text)

@@ -1,0 +1,92 @@
+"""The cache of answers: keys, several processes, damage, size."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from support.processes import run_python
+
+from graphopt.store.answers import Answer, Answers, digest_of
+
+
+@pytest.fixture
+def answers(tmp_path):
+    made = Answers(tmp_path / "folder" / "answers.sqlite")
+    yield made
+    made.close()
+
+
+def test_keys_tell_modules_and_what_they_depend_on_apart():
+    found = {digest_of(m, d) for m in (b"", b"a", b"ab") for d in ("", "a", "b" * 1000)}
+    assert len(found) == 9 and {len(digest) for digest in found} == {32}
+
+
+def test_answers_come_back(answers):
+    answers.put(b"rewritten", Answer("{}", b"module" * 1000))
+    answers.put(b"kept", Answer('{"a": 1}', None))
+    assert answers.get(b"rewritten") == Answer("{}", b"module" * 1000)
+    assert answers.get(b"kept") == Answer('{"a": 1}', None)
+    assert answers.get(b"unknown") is None
+
+
+def test_another_process_sees_them(answers):
+    answers.put(b"key", Answer("{}", b"module"))
+    script = (
+        "import sys; from graphopt.store.answers import Answer, Answers\n"
+        "a = Answers(sys.argv[1]); print(a.get(b'key').data); a.put(b'theirs', Answer('{}', None))"
+    )
+    done = run_python("-c", script, str(answers.path))
+    assert done.stdout.strip() == "b'module'", done.stderr
+    assert answers.get(b"theirs") == Answer("{}", None)
+
+
+def test_old_answers_make_room(tmp_path):
+    answers = Answers(tmp_path / "a.sqlite", most_bytes=400_000)
+    kept = bytes(range(256)) * 40
+    for number in range(300):
+        noise = sqlite3.connect(":memory:").execute("SELECT randomblob(10000)").fetchone()[0]
+        answers.put(b"%d" % number, Answer("{}", noise + kept))
+    found = [number for number in range(300) if answers.get(b"%d" % number) is not None]
+    assert found and found[-1] == 299 and found[0] > 100
+    assert answers.path.stat().st_size < 1_200_000
+    answers.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no database" * 100])
+def test_a_damaged_file_is_made_anew(tmp_path, content):
+    path = tmp_path / "a.sqlite"
+    path.write_bytes(content)
+    answers = Answers(path)
+    answers.put(b"key", Answer("{}", b"module"))
+    assert answers.get(b"key") == Answer("{}", b"module")
+    answers.close()
+
+
+def test_a_place_that_cannot_be_written_holds_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    answers = Answers(tmp_path / "file" / "a.sqlite")
+    answers.put(b"key", Answer("{}", b"module"))
+    assert answers.get(b"key") is None
+
+
+def test_a_file_of_another_version_is_emptied(tmp_path):
+    answers = Answers(tmp_path / "a.sqlite")
+    answers.put(b"key", Answer("{}", None))
+    answers.close()
+    with sqlite3.connect(tmp_path / "a.sqlite") as connection:
+        connection.execute("PRAGMA user_version=99")
+    assert answers.get(b"key") is None
+    answers.put(b"key", Answer("{}", None))
+    assert answers.get(b"key") is not None
+    answers.close()
+
+
+def test_a_writer_that_waits_too_long_gives_up(answers):
+    answers.put(b"key", Answer("{}", None))
+    other = sqlite3.connect(answers.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    answers.put(b"more", Answer("{}", None))
+    other.execute("ROLLBACK")
+    other.close()
+    assert answers.get(b"more") is None and answers.get(b"key") is not None
