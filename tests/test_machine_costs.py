@@ -35,7 +35,7 @@ def test_every_fact_has_a_unit_a_meaning_and_a_source():
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_a_cost_that_is_no_cost_is_refused(value):
-    with pytest.raises(ConfigError, match=r"thunk_ns is .* benchmarks.dispatch"):
+    with pytest.raises(ConfigError, match=r"thunk_ns is .* doctor --calibrate"):
         dataclasses.replace(CpuCosts(), thunk_ns=value)
     with pytest.raises(ConfigError, match="integer_ns"):
         dataclasses.replace(CpuCosts(), integer_ns={"divide": -2.0})
