@@ -22,12 +22,14 @@ from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.graph.build import build_from_module
 from graphopt.hlo.module.index import check_supported, parse
 from graphopt.machine import machine_key, probe
+from graphopt.machine.cost_rows import handed_over
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.heuristic.caller_thread import asynchronous
 from graphopt.policy.registry import DEFAULT
 from graphopt.policy_guard import compiled_by_a_policy, decide_guarded, message
 from graphopt.store import Store
+from graphopt.store.machine_costs import use_stored_costs
 
 if TYPE_CHECKING:
     from graphopt.measure.adoption import Adopted, StoredWinners
@@ -126,6 +128,7 @@ def install(
         winners = None
         if store is not False:
             winners = StoredWinners(Store.of(store))
+        _use_measured_costs(None if winners is None else winners.store)
         subscription = xla_hook.subscribe(_handle)
         isolated = jax_private.set_cache_key_hook(
             lambda: "-".join((*_cache_key(found, winners), str(max_instructions), str(keep_async)))
@@ -140,6 +143,7 @@ def _cache_key(policy: NamedPolicy, winners: StoredWinners | None) -> Iterator[s
     yield policy.key
     yield machine_key()
     yield graphopt.version.source_digest()
+    yield repr(sorted(handed_over().items()))
     try:
         yield winners.state() if winners is not None else "no store"
     except GraphOptError as error:
@@ -314,6 +318,14 @@ def _rewritten(
         caller_thread=result.caller_thread,
     )
     return done, result.data
+
+
+def _use_measured_costs(store: Store | None) -> None:
+    """Decisions rest on what was measured of this machine, where its kind is not known."""
+    try:
+        use_stored_costs(store)
+    except GraphOptError as error:
+        _note(f"measured costs of this machine are not used: {error}")
 
 
 def _has_winners(winners: StoredWinners | None) -> bool:

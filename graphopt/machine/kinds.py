@@ -28,7 +28,9 @@ class MachineKind:
     jaxlib: str
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.simd_bits}-bit vectors, {self.cores} cores, jaxlib {self.jaxlib}"
+        return (
+            f"{self.name}, {self.simd_bits}-bit vectors, {self.cores} cores, jaxlib {self.jaxlib}"
+        )
 
 
 @functools.lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ A name is that of a field, or for a function ``function_ns.NAME.f32`` (or ``f64`
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
@@ -61,7 +62,7 @@ def with_facts(costs: CpuCosts, measured: Mapping[str, float]) -> CpuCosts:
             fact_of(costs, name)
         except KeyError:
             continue
-        if type(value) not in (int, float) or not 0.0 < value < float("inf"):
+        if type(value) not in (int, float) or not 0.0 < value <= sys.float_info.max:
             raise ConfigError(
                 what=f"{name} is {value!r}; costs must be finite and positive",
                 where="measured costs of this machine",

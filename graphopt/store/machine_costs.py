@@ -19,10 +19,12 @@ class StoredCosts:
 
     Attributes:
         facts: name of a fact -> value, for facts that differ from the table's.
+        measured: how many facts were measured; 0 where the calibration failed.
         seen: Unix time.
     """
 
     facts: Mapping[str, float]
+    measured: int
     seen: float
 
     @property
@@ -31,18 +33,19 @@ class StoredCosts:
         return time.strftime("%Y-%m-%d", time.localtime(self.seen))
 
 
-def put_costs(store: Store, kind: MachineKind, facts: Mapping[str, float]) -> None:
+def put_costs(store: Store, kind: MachineKind, facts: Mapping[str, float], measured: int) -> None:
     """Stores what was measured of a kind of machine; replaces what was known of it.
 
     Args:
         store: where.
         kind: of the machine.
-        facts: name of a fact -> value; empty where nothing differs or nothing could be measured.
+        facts: name of a fact -> value, for those that differ from the table's.
+        measured: how many were measured.
     """
-    values = (*astuple(kind), json.dumps(dict(facts), sort_keys=True), time.time())
+    values = (*astuple(kind), json.dumps(dict(facts), sort_keys=True), measured, time.time())
     with store.transaction() as connection:
         connection.execute(
-            "INSERT OR REPLACE INTO machine_costs VALUES (?, ?, ?, ?, ?, ?, ?)", values
+            "INSERT OR REPLACE INTO machine_costs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values
         )
 
 
@@ -55,25 +58,25 @@ def get_costs(store: Store, kind: MachineKind) -> StoredCosts | None:
     if not store.exists():
         return None
     rows = store.rows(
-        "SELECT facts, seen FROM machine_costs "
+        "SELECT facts, measured, seen FROM machine_costs "
         "WHERE vendor=? AND name=? AND simd_bits=? AND cores=? AND jaxlib=?",
         astuple(kind),
     )
     return _stored(store, *rows[0]) if rows else None
 
 
-def _stored(store: Store, text: object, seen: object) -> StoredCosts:
+def _stored(store: Store, text: object, measured: object, seen: object) -> StoredCosts:
     try:
         facts = json.loads(str(text))
     except (ValueError, RecursionError):
         facts = None
-    if not isinstance(facts, dict) or not isinstance(seen, float):
+    if not isinstance(facts, dict) or (type(measured), type(seen)) != (int, float):
         raise StoreError(
             what="measured costs of this machine are damaged",
             where=str(store.path),
             fix="Measure them again: graphopt doctor --calibrate.",
         )
-    return StoredCosts(facts, seen)
+    return StoredCosts(facts, measured, seen)  # type: ignore[arg-type]
 
 
 def use_stored_costs(store: Store | None) -> StoredCosts | None:

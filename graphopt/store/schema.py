@@ -18,6 +18,7 @@ CREATE TABLE machine_costs (
   cores INTEGER NOT NULL,
   jaxlib TEXT NOT NULL,
   facts TEXT NOT NULL,          -- JSON object: name of a fact -> measured value, where it differs
+  measured INTEGER NOT NULL,    -- facts that were measured, those that do not differ too
   seen REAL NOT NULL,           -- Unix time of the measurement
   PRIMARY KEY (vendor, name, simd_bits, cores, jaxlib)
 ) WITHOUT ROWID;
