@@ -40,5 +40,5 @@ def own_kind() -> MachineKind:
 
     here = probe()
     vendor = read_vendor(Path("/"))
-    jaxlib = str(jaxlib.version.__version__)
-    return MachineKind(vendor, here.name, here.simd_bits, here.cores, jaxlib)
+    version = str(jaxlib.version.__version__)
+    return MachineKind(vendor, here.name, here.simd_bits, here.cores, version)

@@ -52,7 +52,7 @@ def run_calibration(store: Store | None = None) -> bool:
 def _lines(found: Calibration) -> Iterator[str]:
     """The table, as text in columns."""
     yield str(found.kind)
-    yield _COLUMNS.format("fact", "unit", "table", "measured", "ratio", "")
+    yield _COLUMNS.format("fact", "unit", "table", "measured", "ratio", "").rstrip()
     for fact in found.measured:
         ratio = f"{fact.ratio:.2f}"
         row = (fact.name, fact.unit, _number(fact.default), _number(fact.value), ratio, fact.note)

@@ -39,7 +39,7 @@ def calibrate(
     *,
     budget_s: float = BUDGET_S,
     answer_s: float = ANSWER_S,
-    arguments: Sequence[str] = CHILD,
+    arguments: Sequence[str] | None = None,
 ) -> Calibration:
     """Measures what matters most and is quickly measured; some five seconds.
 
@@ -49,13 +49,13 @@ def calibrate(
         tell: told of progress.
         budget_s: seconds of measuring; no probe begins later.
         answer_s: longest time of one probe.
-        arguments: how the child is started, as for `Child`.
+        arguments: how the child is started, as for `Child`; by default `CHILD`.
 
     Raises:
         OSError: no process can be started.
     """
     start = time.perf_counter()
-    run = _Run(tell, budget_s, answer_s, tuple(arguments))
+    run = _Run(tell, budget_s, answer_s, tuple(arguments or CHILD))
     try:
         for number, one in enumerate(PROBES):
             tell(f"measuring this machine: {one.name} ({number + 1} of {len(PROBES)})")
@@ -142,7 +142,7 @@ class _Run:
         if isinstance(answer, dict) and isinstance(answer.get("failed"), str):
             return str(answer["failed"])
         reading = answer.get("reading_ns") if isinstance(answer, dict) else None
-        if type(reading) not in (int, float):
+        if isinstance(reading, bool) or not isinstance(reading, int | float):
             raise self.child.garbage(f"answered {line[:80]!r}")
         return float(reading) if 0.0 < reading < 1e15 else "its time is none"
 
