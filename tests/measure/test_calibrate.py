@@ -132,7 +132,9 @@ def test_a_child_that_hangs_ends_the_calibration():
     found = calibrate(nothing, budget_s=0.5, answer_s=1.0, arguments=hanging)
     place = NAMES.index("loop")
     assert found.notes[0] == "loop: not measured, no answer within 1 s (hang)"
-    assert found.notes[1:] == tuple(f"{n}: not measured, the time was up" for n in NAMES[place + 1 :])
+    assert found.notes[1:] == tuple(
+        f"{n}: not measured, the time was up" for n in NAMES[place + 1 :]
+    )
     assert set(by_name(found)) == {name for probe in PROBES[:place] for name in probe.facts}
 
 
