@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.machine.costs import CpuCosts
-from graphopt.machine.kinds import own_kind
+from graphopt.machine.kinds import jaxlib_version
 from graphopt.machine.machine import Machine, probe
 from graphopt.machine.named_facts import with_facts
 
@@ -59,7 +59,7 @@ def is_known(machine: Machine, jaxlib: str) -> bool:
 
 def here_is_known() -> bool:
     """True if a row holds for this machine."""
-    return is_known(probe(), own_kind().jaxlib)
+    return is_known(probe(), jaxlib_version())
 
 
 def costs_for(
@@ -86,7 +86,7 @@ def costs_for(
 @functools.lru_cache(maxsize=1)
 def own_costs() -> CpuCosts:
     """The costs on this machine, looked up once."""
-    return costs_for(probe(), own_kind().jaxlib, _handed_over)
+    return costs_for(probe(), jaxlib_version(), _handed_over)
 
 
 def hand_over(measured: Mapping[str, float]) -> None:

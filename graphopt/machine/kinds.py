@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 
 from graphopt.machine.machine import probe, read_vendor
 
@@ -33,12 +32,15 @@ class MachineKind:
         )
 
 
+def jaxlib_version() -> str:
+    """Of this process."""
+    import jaxlib.version
+
+    return str(jaxlib.version.__version__)
+
+
 @functools.lru_cache(maxsize=1)
 def own_kind() -> MachineKind:
     """The kind of this machine, looked up once."""
-    import jaxlib.version
-
     here = probe()
-    vendor = read_vendor(Path("/"))
-    version = str(jaxlib.version.__version__)
-    return MachineKind(vendor, here.name, here.simd_bits, here.cores, version)
+    return MachineKind(read_vendor(), here.name, here.simd_bits, here.cores, jaxlib_version())
