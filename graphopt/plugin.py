@@ -22,7 +22,7 @@ from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.graph.build import build_from_module
 from graphopt.hlo.module.index import check_supported, parse
 from graphopt.machine import machine_key, probe
-from graphopt.machine.cost_rows import handed_over
+from graphopt.machine.cost_rows import measured_key
 from graphopt.outcomes import Ledger, ModuleRecord, Outcome, Report
 from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.heuristic.caller_thread import asynchronous
@@ -143,7 +143,7 @@ def _cache_key(policy: NamedPolicy, winners: StoredWinners | None) -> Iterator[s
     yield policy.key
     yield machine_key()
     yield graphopt.version.source_digest()
-    yield repr(sorted(handed_over().items()))
+    yield measured_key()
     try:
         yield winners.state() if winners is not None else "no store"
     except GraphOptError as error:

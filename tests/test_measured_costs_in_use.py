@@ -11,6 +11,7 @@ from tuning_support import X, quick, wave
 import graphopt
 from graphopt.cli import main
 from graphopt.evaluate.commands import calibrate as command
+from graphopt.lazy.runtime import optimizer
 from graphopt.machine import CpuCosts, cost_rows, cost_tables, costs_for, own_costs, own_kind, probe
 from graphopt.machine.cost_rows import CostRow
 from graphopt.machine.kinds import MachineKind
@@ -41,9 +42,10 @@ def cache_key() -> str:
 
 
 def test_install_takes_what_was_measured(store, unknown_kind):
-    plain = cache_key()
+    plain, lazy = cache_key(), optimizer.cache_text(resolve("heuristic"))
     put_costs(store, own_kind(), SLOW, 29)
     graphopt.install("heuristic")
+    assert optimizer.cache_text(resolve("heuristic")) != lazy
     assert (own_costs().thunk_ns, own_costs().handover_ns) == (400.0, 90_000.0)
     assert cache_key() != plain
     assert agrees(named("cart")(STATE))

@@ -104,6 +104,11 @@ def hand_over(measured: Mapping[str, float]) -> None:
     own_costs.cache_clear()
 
 
+def measured_key() -> str:
+    """Text that changes with what was measured and is in use: part of compilation cache keys."""
+    return repr(sorted(handed_over().items()))
+
+
 def handed_over() -> dict[str, float]:
     """What was measured and is in use on this machine: name of a fact -> value; empty on known kinds."""
     return {} if here_is_known() else dict(_handed_over)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from dataclasses import replace
 
 import jax.numpy as jnp
 import pytest
@@ -116,6 +117,13 @@ def test_a_difference_within_the_spread_of_readings_is_none():
     for slower, differs in ((0.9, False), (probe.spread * 1.01, True), (0.7, True)):
         (fact,) = facts_of(probe, slower * probe.reference_ns, CpuCosts())
         assert fact.differs is differs
+
+
+def test_values_are_compared_with_the_row_that_holds():
+    row = replace(CpuCosts(), thunk_ns=2 * CpuCosts().thunk_ns)
+    (fact,) = facts_of(PROBES[0], PROBES[0].reference_ns, row)
+    assert fact.value == pytest.approx(CpuCosts().thunk_ns)
+    assert fact.differs and fact.ratio == pytest.approx(0.5)
 
 
 # Children that misbehave.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 
-from graphopt.machine import Machine, costs_for, own_kind, probe
+from graphopt.machine import CpuCosts, costs_for, probe
 from graphopt.machine.cost_rows import here_is_known
-from graphopt.machine.costs import CpuCosts
 from graphopt.machine.named_facts import FUNCTIONS, with_facts
 from graphopt.measure.calibrating.calibrate import calibrate
 from graphopt.measure.calibrating.result import Calibration
@@ -66,20 +66,19 @@ def _number(value: float) -> str:
 
 def row_text(found: Calibration) -> str:
     """The measured facts as source text: a ``CostRow`` in the terms of `graphopt.machine.cost_rows`."""
-    here: Machine = probe()
-    base = costs_for(here, own_kind().jaxlib)
-    costs = with_facts(base, {name: float(f"{v:.3g}") for name, v in found.facts.items()})
-    lines = []
-    for name in dict.fromkeys(fact.partition(".")[0] for fact in found.facts):
-        lines.append(f"            {name}={_value_text(costs, base, name)},")
+    rounded = {name: float(f"{value:.3g}") for name, value in found.facts.items()}
+    costs, default = with_facts(costs_for(probe(), found.kind.jaxlib), rounded), CpuCosts()
+    names = [field.name for field in fields(CpuCosts)]
+    changed = [name for name in names if getattr(costs, name) != getattr(default, name)]
+    lines = [f"            {name}={_value_text(costs, name)}," for name in changed]
     release = ".".join(found.kind.jaxlib.split(".")[:2])
     head = f'    CostRow(\n        "{found.kind.name}", {found.kind.simd_bits}, "{release}",'
     return "\n".join([head, "        CpuCosts(", *lines, "        ),", "    ),"])
 
 
-def _value_text(costs: CpuCosts, base: CpuCosts, name: str) -> str:
+def _value_text(costs: CpuCosts, name: str) -> str:
     if name != FUNCTIONS:
         return repr(getattr(costs, name))
-    pairs = costs.function_ns.items()
-    changed = {key: pair for key, pair in pairs if pair != base.function_ns[key]}
+    default = CpuCosts().function_ns
+    changed = {key: pair for key, pair in costs.function_ns.items() if pair != default[key]}
     return f"{{**FUNCTIONS, **{changed!r}}}"

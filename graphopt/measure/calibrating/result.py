@@ -83,10 +83,11 @@ def facts_of(probe: Probe, reading_ns: float, costs: CpuCosts) -> Iterator[Measu
     Args:
         probe: what was run.
         reading_ns: nanoseconds, above 0.
-        costs: the table's.
+        costs: of the row that holds; the reference machine has the default's.
     """
     slower = reading_ns / probe.reference_ns
     for name in probe.facts:
-        unit, default = unit_of(name), fact_of(costs, name)
+        unit = unit_of(name)
         ratio = 1.0 / slower if unit.endswith("per ns") else slower
-        yield MeasuredFact(name, unit, default, default * ratio, probe.spread)
+        value = ratio * fact_of(CpuCosts(), name)
+        yield MeasuredFact(name, unit, fact_of(costs, name), value, probe.spread)
