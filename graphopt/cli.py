@@ -277,8 +277,15 @@ class Bench:
 class Doctor:
     """Say whether graphopt works on this machine."""
 
+    calibrate: bool = False
+    """Measure what things cost on this machine, some five seconds, and keep it in the store."""
+
     def run(self) -> int:
-        """Exit status 1 if something needed is missing."""
+        """Exit status 1 if something needed is missing, or nothing could be measured."""
+        if self.calibrate:
+            from graphopt.evaluate.commands.calibrate import run_calibration
+
+            return 0 if run_calibration() else 1
         from graphopt.evaluate.commands.doctor import diagnose
 
         text, healthy = diagnose()

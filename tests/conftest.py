@@ -12,6 +12,9 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 # What one test decides must not answer for another; the tests of the memory turn it on.
 os.environ["GRAPHOPT_REMEMBER"] = "0"
 
+# Machines that the table of costs does not know are measured at their first tuning: not in every test.
+os.environ["GRAPHOPT_CALIBRATE"] = "0"
+
 # A job in the background of a shell ignores interrupts, and so would every process that it starts; tests
 # that interrupt one need the usual handler.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -22,6 +25,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 settings.register_profile("suite", derandomize=True)
 settings.register_profile("explore")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.fixture
+def unknown_kind(monkeypatch):
+    """A machine that the table of costs does not know, and of which nothing was measured."""
+    from graphopt.machine import cost_rows
+
+    monkeypatch.setattr(cost_rows, "CPU_COSTS", ())
+    cost_rows.hand_over({})
+    yield
+    cost_rows.hand_over({})
 
 
 @pytest.fixture

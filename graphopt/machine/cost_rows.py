@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from graphopt.machine.costs import CpuCosts
+from graphopt.machine.kinds import jaxlib_version
 from graphopt.machine.machine import Machine, probe
+from graphopt.machine.named_facts import with_facts
 
 DEFAULT: Final = CpuCosts()
 """For machines of no known kind."""
@@ -46,9 +47,19 @@ CPU_COSTS: Final[tuple[CostRow, ...]] = (
 _handed_over: dict[str, float] = {}
 
 
+def known_row(machine: Machine, jaxlib: str) -> CostRow | None:
+    """The row that holds for a machine, whose values then go before all measured ones."""
+    return next((row for row in CPU_COSTS if row.holds(machine, jaxlib)), None)
+
+
 def is_known(machine: Machine, jaxlib: str) -> bool:
-    """True if a row holds for a machine, whose values then go before all measured ones."""
-    return any(row.holds(machine, jaxlib) for row in CPU_COSTS)
+    """True if a row holds for a machine."""
+    return known_row(machine, jaxlib) is not None
+
+
+def here_is_known() -> bool:
+    """True if a row holds for this machine."""
+    return is_known(probe(), jaxlib_version())
 
 
 def costs_for(
@@ -62,45 +73,42 @@ def costs_for(
     Args:
         machine: which.
         jaxlib: its version.
-        measured: field of `CpuCosts` -> value; only looked at where no row holds.
+        measured: name of a fact (see `graphopt.machine.named_facts`) -> value; only looked at where no
+            row holds. Names that this version does not have are left out.
 
     Raises:
         ConfigError: a measured value is not finite or not positive.
     """
-    found = next((row.costs for row in CPU_COSTS if row.holds(machine, jaxlib)), None)
-    return _with(measured or {}) if found is None else found
+    row = known_row(machine, jaxlib)
+    return with_facts(DEFAULT, measured or {}) if row is None else row.costs
 
 
 @functools.lru_cache(maxsize=1)
 def own_costs() -> CpuCosts:
     """The costs on this machine, looked up once."""
-    import jaxlib.version
-
-    return costs_for(probe(), str(jaxlib.version.__version__), _handed_over)
+    return costs_for(probe(), jaxlib_version(), _handed_over)
 
 
 def hand_over(measured: Mapping[str, float]) -> None:
     """Makes `own_costs` take what was measured here, where this machine is of no known kind.
 
     Args:
-        measured: field of `CpuCosts` -> value.
+        measured: name of a fact -> value.
 
     Raises:
         ConfigError: a value is not finite or not positive; `own_costs` stays as it was.
     """
-    _with(measured)
+    with_facts(DEFAULT, measured)
     _handed_over.clear()
     _handed_over.update(measured)
     own_costs.cache_clear()
 
 
-def costs_digest() -> str:
-    """Text that is equal for equal `own_costs` of one version of graphopt."""
-    return hashlib.sha256(repr(sorted(_handed_over.items())).encode()).hexdigest()[:8]
+def measured_key() -> str:
+    """Text that changes with what was measured and is in use: part of compilation cache keys."""
+    return repr(sorted(handed_over().items()))
 
 
-def _with(measured: Mapping[str, float]) -> CpuCosts:
-    """The default with measured values; names of fields that this version does not have are left out."""
-    names = {item.name for item in fields(CpuCosts)}
-    values: dict[str, Any] = {name: value for name, value in measured.items() if name in names}
-    return replace(DEFAULT, **values)
+def handed_over() -> dict[str, float]:
+    """What was measured and is in use on this machine: name of a fact -> value; empty on known kinds."""
+    return {} if here_is_known() else dict(_handed_over)

@@ -15,13 +15,13 @@ from typing import Any, Final
 from graphopt.errors import ConfigError
 from graphopt.machine import cost_tables as tables
 
-DISPATCH: Final = "python -m benchmarks.dispatch"
+CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 PRODUCTS: Final = "python -m benchmarks.rates --products"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
 LAPACK: Final = "python -m benchmarks.lapack"
 FUNCTIONS: Final = "python -m benchmarks.functions"
-PROGRAMS: Final = "whole programs, with and without"
+PROGRAMS: Final = "graphopt demo --workloads corpus"
 
 
 def fact(default: Any, unit: str, meaning: str, measured_by: str = PROGRAMS) -> Any:
@@ -31,7 +31,8 @@ def fact(default: Any, unit: str, meaning: str, measured_by: str = PROGRAMS) -> 
         default: the value where a kind of machine has none of its own.
         unit: such as "ns" or "ns per element"; "" for a count.
         meaning: one sentence without its full stop.
-        measured_by: the command that measures it, or how else it was found.
+        measured_by: the command that measures it, or whole programs with and without a decision that
+            rests on it.
     """
     about = {"unit": unit, "meaning": meaning, "measured_by": measured_by}
     return field(default_factory=lambda: default, metadata=about)
@@ -46,25 +47,28 @@ class CpuCosts:
     """
 
     # Calls, cores and memory.
-    thunk_ns: float = fact(55.0, "ns", "Dispatch of one kernel by the thunk executor", DISPATCH)
+    thunk_ns: float = fact(55.0, "ns", "Dispatch of one kernel by the thunk executor", CALIBRATE)
     library_call_ns: float = fact(
-        3000.0, "ns", "A call of the kernel library, whose worker threads take part", RATES
+        3000.0, "ns", "A call of the kernel library, whose worker threads take part", CALIBRATE
     )
     handover_ns: float = fact(
-        15_000.0, "ns", "Handing half of a loop to the other core and waiting for it", DISPATCH
+        15_000.0, "ns", "Handing half of a loop to the other core and waiting for it", CALIBRATE
     )
     loop_ns: float = fact(
-        1000.0, "ns", "One iteration of a while loop in the thunk executor, beside its kernels"
+        1000.0,
+        "ns",
+        "One iteration of a while loop in the thunk executor, beside its kernels",
+        CALIBRATE,
     )
     bytes_per_ns: float = fact(
-        10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", RATES
+        10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", CALIBRATE
     )
     cached_bytes_per_ns: float = fact(
-        40.0, "bytes per ns", "The same inside the second-level cache", RATES
+        40.0, "bytes per ns", "The same inside the second-level cache", CALIBRATE
     )
     cached_bytes: int = fact(1 << 19, "bytes", "Largest array that stays in that cache")
     split_ns: float = fact(
-        15_000.0, "ns", "Handing the parts of one kernel to other threads and waiting", DISPATCH
+        15_000.0, "ns", "Handing the parts of one kernel to other threads and waiting", CALIBRATE
     )
     split_bytes: int = fact(
         1 << 18, "bytes", "Loops that move more gain from the caches of two cores"

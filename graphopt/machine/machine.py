@@ -96,6 +96,13 @@ def read_machine(root: Path = Path("/")) -> Machine:
     )
 
 
+def read_vendor(root: Path = Path("/")) -> str:
+    """Who made the processor whose /proc lies under `root`; "unknown" where the system does not say."""
+    cpu_info = _read(root / "proc/cpuinfo")
+    arm = [_field(cpu_info, name) for name in ("CPU implementer", "CPU part")]
+    return _field(cpu_info, "vendor_id") or " ".join(filter(None, arm)) or "unknown"
+
+
 def machine_key(machine: Machine | None = None) -> str:
     """Return a short name under which measurements of a machine are stored; default: this one.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import graphopt.version
 from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
-from graphopt.machine.cost_rows import costs_digest
+from graphopt.machine.cost_rows import measured_key
 from graphopt.outcomes import Ledger, ModuleRecord, Report
 from graphopt.plugin.memory import Memory
 from graphopt.plugin.modules import handle
@@ -19,6 +19,7 @@ from graphopt.policy import NamedPolicy, Policy, resolve
 from graphopt.policy.registry import DEFAULT
 from graphopt.store import Store, environment
 from graphopt.store.answers import Answers
+from graphopt.store.machine_costs import use_stored_costs
 
 if TYPE_CHECKING:
     from graphopt.measure.adoption import StoredWinners
@@ -76,6 +77,7 @@ def install(
         winners = None
         if store is not False:
             winners = StoredWinners(Store.of(store))
+        _use_measured_costs(None if winners is None else winners.store)
         settings = (str(max_instructions), str(keep_async))
 
         def depends_on() -> str:
@@ -104,11 +106,19 @@ def _answers(policy: NamedPolicy, store: Store) -> Answers | None:
     return Answers(store.path.with_suffix(".answers.sqlite"))
 
 
+def _use_measured_costs(store: Store | None) -> None:
+    """Decisions rest on what was measured of this machine, where its kind is not known."""
+    try:
+        use_stored_costs(store)
+    except GraphOptError as error:
+        note(f"measured costs of this machine are not used: {error}")
+
+
 def _depends_on(policy: NamedPolicy, winners: StoredWinners | None) -> Iterator[str]:
     """What answers, and so compiled code, depend on beside the program."""
     yield policy.key
     yield from environment()
-    yield costs_digest()
+    yield measured_key()
     yield graphopt.version.source_digest()
     try:
         yield winners.state() if winners is not None else "no store"

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """``PRAGMA user_version`` of a store that this code writes."""
 
 APPLICATION_ID: Final = 0x47724F70
 """``PRAGMA application_id``: tells our files from other SQLite files."""
 
-CREATE: Final = """
+_MACHINE_COSTS: Final = """
+CREATE TABLE machine_costs (
+  vendor TEXT NOT NULL,         -- these five: MachineKind
+  name TEXT NOT NULL,
+  simd_bits INTEGER NOT NULL,
+  cores INTEGER NOT NULL,
+  jaxlib TEXT NOT NULL,
+  facts TEXT NOT NULL,          -- JSON object: name of a fact -> measured value, where it differs
+  measured INTEGER NOT NULL,    -- facts that were measured, those that do not differ too
+  seen REAL NOT NULL,           -- Unix time of the measurement
+  PRIMARY KEY (vendor, name, simd_bits, cores, jaxlib)
+) WITHOUT ROWID;
+"""
+
+CREATE: Final = (
+    """
 CREATE TABLE environments (
   id INTEGER PRIMARY KEY,
   machine TEXT NOT NULL,        -- machine_key()
@@ -75,6 +90,8 @@ CREATE TABLE compile_options (
   PRIMARY KEY (program, environment)
 ) WITHOUT ROWID;
 """
+    + _MACHINE_COSTS
+)
 
-MIGRATIONS: Final[dict[int, str]] = {}
+MIGRATIONS: Final[dict[int, str]] = {1: _MACHINE_COSTS}
 """Version -> statements that lead to the next one."""

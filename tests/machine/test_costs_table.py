@@ -1,7 +1,10 @@
 """The table of machine facts: its rows, its checks, and that decisions rest on it."""
 
 import dataclasses
+import importlib
 import math
+import typing
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -9,6 +12,7 @@ from golden.decisions import machine
 from jax import lax
 from support.captures import capture, normal
 
+from graphopt import cli
 from graphopt.costs.elements import library_reduced_ns
 from graphopt.costs.model import CostModel
 from graphopt.errors import ConfigError
@@ -33,9 +37,26 @@ def test_every_fact_has_a_unit_a_meaning_and_a_source():
     assert all(not row.meaning.endswith(".") for row in rows)
 
 
+@pytest.mark.parametrize("label", sorted({fact.measured_by for fact in facts(CpuCosts())}))
+def test_the_commands_that_measure_exist(label, monkeypatch):
+    head, *words = label.split()
+    flags = [word for word in words if word.startswith("--")]
+    if head == "python":
+        assert words[:1] == ["-m"]
+        monkeypatch.syspath_prepend(Path(__file__).parents[1])
+        module = importlib.import_module(words[1])
+        assert callable(module.main)
+        text = Path(str(module.__file__)).read_text()
+    else:
+        (command,) = (c for c in typing.get_args(cli.Commands) if c.__name__.lower() == words[0])
+        assert head == "graphopt"
+        text = " ".join(f'"--{f.name.replace("_", "-")}"' for f in dataclasses.fields(command))
+    assert all(f'"{flag}"' in text for flag in flags)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_a_cost_that_is_no_cost_is_refused(value):
-    with pytest.raises(ConfigError, match=r"thunk_ns is .* benchmarks.dispatch"):
+    with pytest.raises(ConfigError, match=r"thunk_ns is .* doctor --calibrate"):
         dataclasses.replace(CpuCosts(), thunk_ns=value)
     with pytest.raises(ConfigError, match="integer_ns"):
         dataclasses.replace(CpuCosts(), integer_ns={"divide": -2.0})

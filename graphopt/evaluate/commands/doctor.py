@@ -9,7 +9,10 @@ import graphopt.version
 from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
 from graphopt.extras import EXTRAS, available
-from graphopt.machine import probe
+from graphopt.machine import own_kind, probe
+from graphopt.machine.cost_rows import known_row
+from graphopt.store import Store
+from graphopt.store.machine_costs import get_costs
 
 
 def diagnose() -> tuple[str, bool]:
@@ -31,6 +34,7 @@ def diagnose() -> tuple[str, bool]:
     machine = probe()
     lines.append(f"machine: {machine}")
     lines += [f"  unit {unit.name}: {unit.description}" for unit in machine.units]
+    lines.append(f"costs: {_costs_note()}")
     lines.append(f"store: {_store_note()}")
     lines.append(f"extras: {_extras_note()}")
     lines += [f"left alone: {text}" for text in _left_alone()]
@@ -44,6 +48,23 @@ def _hook_fires() -> bool:
     from graphopt.measure import compile_with
 
     return bool(compile_with(lambda x: jnp.tanh(x) * 2.0, (jnp.ones(8),)).modules)
+
+
+def _costs_note() -> str:
+    """Which row of machine facts decisions rest on."""
+    row = known_row(probe(), own_kind().jaxlib)
+    if row is not None:
+        return f"of a known kind: {row.processor}, {row.simd_bits}-bit vectors, jaxlib {row.jaxlib}"
+    hint = "graphopt doctor --calibrate measures this machine"
+    try:
+        found = get_costs(Store(), own_kind())
+    except GraphOptError as error:
+        return f"default, since {error.what}; {hint}"
+    if found is None:
+        return f"default; {hint}"
+    if not found.measured:
+        return f"default: the calibration of {found.date} failed; {hint} again"
+    return f"calibrated on {found.date}, {len(found.facts)} facts differ from the default"
 
 
 def _store_note() -> str:

@@ -59,7 +59,7 @@ def _with_progress(
         task = progress.add_task("starting", total=budget_s)
 
         def listener(event: Event) -> None:
-            if event.stage == "plan":
+            if event.stage in ("calibrate", "plan"):
                 console.print(event.message, highlight=False, markup=False)
             text = (
                 f"{event.left_s:3.0f} s left, {event.evaluations} candidates, best {event.best:.2f}x"

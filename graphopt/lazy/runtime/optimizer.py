@@ -119,6 +119,7 @@ def optimize(data: bytes, policy: NamedPolicy, name: str) -> tuple[bytes | None,
 def cache_text(policy: NamedPolicy | None) -> str:
     """What makes entries of jax's persistent cache differ between optimizers."""
     from graphopt.machine import machine_key
+    from graphopt.machine.cost_rows import measured_key
 
     if policy is None:
         return "lazy-default"
@@ -126,7 +127,8 @@ def cache_text(policy: NamedPolicy | None) -> str:
         tuned = _winners().state() if policy.built_in else "no store"
     except GraphOptError:
         tuned = "unreadable store"
-    return "-".join(("lazy", policy.key, machine_key(), graphopt.version.source_digest(), tuned))
+    source = graphopt.version.source_digest()
+    return "-".join(("lazy", policy.key, machine_key(), source, tuned, measured_key()))
 
 
 def _winners() -> StoredWinners:

@@ -22,6 +22,7 @@ from graphopt.learn.tune.result import ModuleResult, TuneResult
 from graphopt.learn.tune.search import Known, ModuleSearch
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Comparison
+from graphopt.measure.calibrating.once import calibrate_once
 from graphopt.measure.children.runner import Runner
 from graphopt.policy.registry import DEFAULT, resolve
 from graphopt.policy.starts import suggestions
@@ -62,6 +63,9 @@ def tune(
     is adopted only if a last measurement in this process, on these arguments and in turn with XLA's
     default, says with 95 % confidence that it is faster. `graphopt.install` uses it from then on.
 
+    The first tuning on a machine of no known kind measures that machine, some five seconds beside the
+    budget; GRAPHOPT_CALIBRATE=0 in the environment leaves that out.
+
     Args:
         fn: a jittable or jitted function.
         *args: its concrete arguments.
@@ -81,6 +85,7 @@ def tune(
     """
     store = Store.of(store)
     suggest = partial(suggestions, None if policy is None else resolve(policy), seed=seed)
+    calibrate_once(store, lambda line: listener(Event("calibrate", line, 0.0, budget_s)))
     begin = time.perf_counter()
     end = begin + budget_s
     subject = make_subject(fn, args, static_argnums=static_argnums, name=name)

@@ -1,0 +1,1 @@
+"""What the facts of `CpuCosts` are on this machine: small programs, timed in a child process."""

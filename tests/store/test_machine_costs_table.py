@@ -1,0 +1,120 @@
+"""What was measured of machines, in the store: kept, migrated, and used where no row of the table holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+
+import pytest
+
+from graphopt.errors import ConfigError, GraphOptError, StoreError
+from graphopt.machine import CpuCosts, own_costs, own_kind
+from graphopt.machine.cost_rows import handed_over
+from graphopt.store import Store
+from graphopt.store.machine_costs import get_costs, put_costs, use_stored_costs
+from graphopt.store.schema import VERSION
+from graphopt.store.winners import put_options
+
+FACTS = {"thunk_ns": 99.0, "function_ns.tanh.f64": 1.5}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store.sqlite")
+
+
+def damage(store: Store, column: str, value: object) -> None:
+    with store.transaction() as connection:
+        connection.execute(f"UPDATE machine_costs SET {column}=?", (value,))
+
+
+def test_what_was_measured_comes_back(store):
+    put_costs(store, own_kind(), {"thunk_ns": 1.0}, 3)
+    put_costs(store, own_kind(), FACTS, 29)
+    found = get_costs(Store(store.path), own_kind())
+    assert (found.facts, found.measured) == (FACTS, 29)
+    assert len(found.date) == len("2026-01-01") and found.date[:2] == "20"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"vendor": "x"}, {"name": "x"}, {"simd_bits": 1}, {"cores": 999}, {"jaxlib": "0.11.0"}],
+)
+def test_other_kinds_know_nothing_of_it(store, other):
+    put_costs(store, own_kind(), FACTS, 29)
+    assert get_costs(store, dataclasses.replace(own_kind(), **other)) is None
+
+
+def test_reading_makes_no_file(store, unknown_kind):
+    assert get_costs(store, own_kind()) is None
+    assert use_stored_costs(store) is None and use_stored_costs(None) is None
+    assert not store.exists()
+
+
+def test_a_store_of_the_first_version_is_migrated_and_keeps_its_rows(store):
+    put_options(store, "a program", {"xla_option": "1"}, (1.2, 1.1, 1.3))
+    store.close()
+    old = sqlite3.connect(store.path)
+    old.execute("DROP TABLE machine_costs")
+    old.execute("PRAGMA user_version=1")
+    old.close()
+    new = Store(store.path)
+    assert get_costs(new, own_kind()) is None
+    put_costs(new, own_kind(), FACTS, 29)
+    assert get_costs(new, own_kind()).facts == FACTS
+    assert new.rows("SELECT program FROM compile_options") == [("a program",)]
+    assert new.rows("PRAGMA user_version") == [(VERSION,)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("facts", "{"),
+        ("facts", "[1]"),
+        ("facts", "[" * 100_000),
+        ("seen", "never"),
+        ("measured", "x"),
+    ],
+)
+def test_a_damaged_row_is_an_error(store, unknown_kind, column, value):
+    put_costs(store, own_kind(), FACTS, 29)
+    damage(store, column, value)
+    with pytest.raises(StoreError, match="damaged"):
+        use_stored_costs(store)
+    assert own_costs() == CpuCosts()
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "-1", "0", "Infinity", "true", '"fast"', "[1]", "{}", "1" + 400 * "0"]
+)
+@pytest.mark.parametrize("name", ["thunk_ns", "function_ns.tanh.f32"])
+def test_values_that_are_no_costs_are_not_used(store, unknown_kind, name, value):
+    put_costs(store, own_kind(), FACTS, 29)
+    use_stored_costs(store)
+    damage(store, "facts", f'{{"{name}": {value}}}')
+    with pytest.raises(ConfigError, match=f"{name} is .*doctor --calibrate"):
+        use_stored_costs(store)
+    assert own_costs() == CpuCosts() and handed_over() == {}
+
+
+def test_stored_facts_are_used_and_forgotten_with_the_store(store, unknown_kind):
+    names = {**FACTS, "a fact of another version": 1.0, "function_ns.sinus.f32": 1.0, "lapack": 2.0}
+    put_costs(store, own_kind(), names, 29)
+    assert use_stored_costs(store).facts == names
+    costs = own_costs()
+    assert costs.thunk_ns == 99.0
+    assert costs.function_ns["tanh"] == (CpuCosts().function_ns["tanh"][0], 1.5)
+    changed = {"thunk_ns", "function_ns"}
+    for field in dataclasses.fields(CpuCosts):
+        same = getattr(costs, field.name) == getattr(CpuCosts(), field.name)
+        assert same is (field.name not in changed)
+    use_stored_costs(None)
+    assert own_costs() == CpuCosts() and handed_over() == {}
+
+
+def test_a_known_kind_reads_nothing(store, monkeypatch):
+    monkeypatch.setattr("graphopt.store.machine_costs.here_is_known", lambda: True)
+    store.path.write_bytes(b"this is no store" * 100)
+    assert use_stored_costs(store) is None
+    with pytest.raises(GraphOptError):
+        get_costs(store, own_kind())
