@@ -204,7 +204,8 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
         return graph.source.config[root]
     if unit.kind is UnitKind.LIBRARY:
         return backend_config.LIBRARY_CONFIG
-    if unit.kind is UnitKind.LOOP and unit.threads > 1:
+    short = graph.nbytes[root] <= backend_config.TILE_BYTES
+    if unit.kind is UnitKind.LOOP and unit.threads > 1 and not short:
         layout = tuple(graph.source.shapes[root].layout.minor_to_major)
         return backend_config.partition_config(
             backend_config.split_outer_dimensions(
