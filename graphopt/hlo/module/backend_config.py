@@ -8,10 +8,6 @@ from math import prod
 from typing import Any, Final
 
 LIBRARY_FUSION: Final = "__ynn_fusion"
-TILE_BYTES: Final = 64
-"""One tile of XLA's tiled code generator. That of jaxlib 0.11 runs the code of a kernel of one tile once per
-part, whole: one that writes over its operand is applied several times. Kernels this short are not split."""
-
 LIBRARY_CONFIG: Final = b'{"outer_dimension_partitions":[],"fusion_config":{"kind":"__ynn_fusion"}}'
 """Config of a kCustom fusion that the YNN kernel library executes."""
 
