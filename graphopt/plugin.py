@@ -31,6 +31,7 @@ from graphopt.store import Store
 
 if TYPE_CHECKING:
     from graphopt.measure.adoption import Adopted, StoredWinners
+    from graphopt.measure.capabilities.table import Capabilities
 
 MIN_INSTRUCTIONS: Final = 8
 """Smaller modules hold one kernel or none; they are not worth a graph."""
@@ -49,6 +50,7 @@ class _Installation:
         keep_async: no program is moved to the thread that calls it.
         isolated: False if the persistent compilation cache cannot be kept apart.
         winners: what tuning has stored; None if the store is not to be used.
+        capabilities: what this jaxlib keeps of a rewritten module.
         subscription: our place in XLA's hook.
     """
 
@@ -58,6 +60,7 @@ class _Installation:
     keep_async: bool
     isolated: bool
     winners: StoredWinners | None
+    capabilities: Capabilities
     subscription: xla_hook.Subscription
 
 
@@ -88,7 +91,8 @@ def install(
 
     Functions compiled before keep their code (``jax.clear_caches()`` makes jax compile them anew).
     Installing again replaces the policy. ``GRAPHOPT_DISABLE=1`` in the environment turns this into a
-    no-op that the report mentions.
+    no-op that the report mentions. Under a jaxlib that graphopt does not know, the first install tries in
+    a child process what rewriting rests on, which takes some seconds; the store remembers it.
 
     Args:
         policy: a policy name, or a function ``Graph -> Decisions | None``; None installs nothing and
@@ -109,6 +113,7 @@ def install(
         return
     xla_hook.check_jax()
     from graphopt.measure.adoption import StoredWinners  # it imports jax
+    from graphopt.measure.capabilities.own import own_capabilities
 
     found = resolve(policy)
     with _state.lock:
@@ -126,12 +131,22 @@ def install(
         winners = None
         if store is not False:
             winners = StoredWinners(Store.of(store))
+        capabilities = own_capabilities(winners.store if winners is not None else None)
+        if not capabilities.known:
+            _note(str(capabilities))
         subscription = xla_hook.subscribe(_handle)
         isolated = jax_private.set_cache_key_hook(
             lambda: "-".join((*_cache_key(found, winners), str(max_instructions), str(keep_async)))
         )
         _state.installed = _Installation(
-            found, policy_timeout_s, max_instructions, keep_async, isolated, winners, subscription
+            found,
+            policy_timeout_s,
+            max_instructions,
+            keep_async,
+            isolated,
+            winners,
+            capabilities,
+            subscription,
         )
 
 
@@ -222,9 +237,12 @@ def optimize_module(
         What became of the module, and its replacement or None for XLA's default.
     """
     # Callers give their compiles cache entries of their own.
+    from graphopt.measure.capabilities.own import own_capabilities  # it imports jax
+
     subscription = xla_hook.Subscription(lambda _: None)
+    capabilities = own_capabilities(winners.store if winners is not None else None)
     installation = _Installation(
-        policy, policy_timeout_s, max_instructions, False, True, winners, subscription
+        policy, policy_timeout_s, max_instructions, False, True, winners, capabilities, subscription
     )
     return _record(data, installation)
 
@@ -267,6 +285,8 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
     name = module.proto.name
     if module.instruction_count < MIN_INSTRUCTIONS:
         return ModuleRecord(name, Outcome.KEPT, "too small to matter"), None
+    if not installed.capabilities.sound:
+        return ModuleRecord(name, Outcome.FELL_BACK, str(installed.capabilities)), None
     if not installed.isolated and jax_private.persistent_cache_enabled():
         return ModuleRecord(name, Outcome.FELL_BACK, "persistent cache cannot be kept apart"), None
     if compiled_by_a_policy():

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """``PRAGMA user_version`` of a store that this code writes."""
 
 APPLICATION_ID: Final = 0x47724F70
 """``PRAGMA application_id``: tells our files from other SQLite files."""
 
-CREATE: Final = """
+_CAPABILITIES: Final = """
+CREATE TABLE capabilities (
+  jaxlib TEXT NOT NULL,         -- version that was tried
+  name TEXT NOT NULL,           -- see graphopt.measure.capabilities.table
+  probes INTEGER NOT NULL,      -- version of the probes that tried it
+  holds INTEGER NOT NULL,       -- 1: it holds there
+  seen REAL NOT NULL,
+  PRIMARY KEY (jaxlib, name)
+) WITHOUT ROWID;
+"""
+
+_TABLES: Final = """
 CREATE TABLE environments (
   id INTEGER PRIMARY KEY,
   machine TEXT NOT NULL,        -- machine_key()
@@ -76,5 +87,7 @@ CREATE TABLE compile_options (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: Final[dict[int, str]] = {}
+CREATE: Final = _TABLES + _CAPABILITIES
+
+MIGRATIONS: Final[dict[int, str]] = {1: _CAPABILITIES}
 """Version -> statements that lead to the next one."""

@@ -10,6 +10,9 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
 from graphopt.extras import EXTRAS, available
 from graphopt.machine import probe
+from graphopt.measure.capabilities.own import own_capabilities
+from graphopt.measure.capabilities.table import TABLE, Capabilities
+from graphopt.store import Store
 
 
 def diagnose() -> tuple[str, bool]:
@@ -26,6 +29,9 @@ def diagnose() -> tuple[str, bool]:
         fired = _hook_fires()
         lines.append("hook: " + ("fires" if fired else "DOES NOT FIRE: nothing can be optimized"))
         healthy &= fired
+        capabilities = own_capabilities(Store())
+        lines += _capability_lines(capabilities)
+        healthy &= capabilities.sound
     except (ImportError, RuntimeError, GraphOptError) as error:
         return "\n".join([*lines, f"PROBLEM: {error}"]), False
     machine = probe()
@@ -44,6 +50,17 @@ def _hook_fires() -> bool:
     from graphopt.measure import compile_with
 
     return bool(compile_with(lambda x: jnp.tanh(x) * 2.0, (jnp.ones(8),)).modules)
+
+
+def _capability_lines(capabilities: Capabilities) -> list[str]:
+    """One line per row of the table of capabilities."""
+    how = "known" if capabilities.known else "tried in a child process"
+    lines = [f"capabilities of jaxlib {capabilities.jaxlib} ({how}):"]
+    for row in TABLE:
+        there = row.name in capabilities.holding
+        state = "yes" if there else ("NO: XLA's default stands" if row.needed else "no")
+        lines.append(f"  {row.name}: {state} ({row.meaning})")
+    return lines
 
 
 def _store_note() -> str:
