@@ -292,7 +292,8 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
     if compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
     tuned = _has_winners(installed.winners)
-    check_supported(module, installed.max_instructions, allow_donation=tuned)
+    donation = installed.capabilities.donation
+    check_supported(module, installed.max_instructions, allow_donation=tuned or donation)
     graph = build_from_module(module, probe())
     before = graph.default_cluster_count
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
@@ -302,7 +303,7 @@ def _optimize(data: bytes, installed: _Installation) -> tuple[ModuleRecord, byte
         if adopted.decisions is None:
             return record, None
         return _rewritten(graph, adopted.decisions, record, installed)
-    check_supported(module, installed.max_instructions)
+    check_supported(module, installed.max_instructions, allow_donation=donation)
     if installed.policy.choose is not None:
         chosen = installed.policy.choose(graph)
         if chosen is None:

@@ -39,7 +39,7 @@ def diagnose() -> tuple[str, bool]:
     lines += [f"  unit {unit.name}: {unit.description}" for unit in machine.units]
     lines.append(f"store: {_store_note()}")
     lines.append(f"extras: {_extras_note()}")
-    lines += [f"left alone: {text}" for text in _left_alone()]
+    lines += [f"left alone: {text}" for text in _left_alone(capabilities.donation)]
     return "\n".join(lines), healthy
 
 
@@ -80,10 +80,11 @@ def _extras_note() -> str:
     return there + (f"; not installed: {'; '.join(absent)}" if absent else "")
 
 
-def _left_alone() -> list[str]:
+def _left_alone(donation: bool) -> list[str]:
     import jax
 
-    notes = ["modules with donated arguments, several devices or dynamic shapes"]
+    donated = "" if donation else "donated arguments, "
+    notes = [f"modules with {donated}several devices or dynamic shapes"]
     if jax.default_backend() != "cpu":
         notes.append(f"modules for {jax.default_backend()}: the hook comes before fusion there")
     if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):

@@ -17,8 +17,8 @@ from graphopt.hlo.graph.in_place import (
     InPlaceAnalysis,
     broken_hazards,
     fusion_targets,
-    skip_bitcasts,
 )
+from graphopt.hlo.graph.targets import skip_bitcasts
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import (
     ComputationIndex,
@@ -55,7 +55,7 @@ def build_graph(
     Args:
         data: ``HloModuleProto`` bytes at the end of XLA:CPU's HLO passes.
         machine: whose execution units to decide over; this machine by default.
-        allow_donation: take modules with donated inputs, whose donation a rewrite loses.
+        allow_donation: take modules with donated inputs; before jaxlib 0.11 a rewrite loses the donation.
 
     Raises:
         ModuleFormatError: the bytes are no module.
