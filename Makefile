@@ -2,19 +2,29 @@
 # builds the environment in $(VENV), and it is built anew only when the lock or pyproject.toml changes.
 
 VENV ?= .venv
-# Set PYTHON to choose the interpreter the environment is made with.
+# Set PYTHON to choose the interpreter the environment is made with; else the newest of VERSIONS that is installed.
 PYTHON ?=
+VERSIONS ?= 3.13 3.12 3.11
 # Two workers: more would make tests that compile compete for the cores.
 PYTEST_FLAGS ?= -n 2
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: help venv demo test lint types pytest bench lock clean
+# Prints the interpreters of version $$version that run, one a line. Being on the path is not enough: version managers put
+# in stubs that fail, so their own folders are looked at too.
+INTERPRETERS = for python in "python$$version" /usr/bin/python$$version /usr/local/bin/python$$version \
+		/opt/homebrew/bin/python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python \
+		"$$HOME"/.local/share/uv/python/cpython-$$version.*/bin/python python3 python; do \
+	"$$python" -c "import sys, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" \
+		2>/dev/null && echo "$$python"; \
+done
+
+.PHONY: help venv demo test test-all lint types pytest bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(READY) ## build the environment in .venv (the other targets do it when needed)
 
@@ -22,6 +32,19 @@ demo: $(READY) ## see the optimizer at work on a few programs
 	@$(BIN)/graphopt demo
 
 test: lint types pytest ## everything that must pass: lint, types, tests
+
+# An environment per version, beside the usual one: .venv-3.13 and so on.
+test-all: ## the same on every Python of VERSIONS that is installed
+	@tested=; failed=; for version in $(VERSIONS); do \
+		python=$$($(INTERPRETERS)); python=$$(echo "$$python" | head -n 1); \
+		[ -n "$$python" ] || { echo "Python $$version: not installed"; continue; }; \
+		echo "Python $$version: $$python"; \
+		$(MAKE) --no-print-directory VENV=.venv-$$version PYTHON="$$python" test || failed="$$failed $$version"; \
+		tested="$$tested $$version"; \
+	done; \
+	echo "tested on:$${tested:- no Python of $(VERSIONS)}"; \
+	[ -z "$$failed" ] || echo "failed on:$$failed" >&2; \
+	[ -n "$$tested" ] && [ -z "$$failed" ]
 
 lint: $(READY) ## style and formatting
 	@echo "ruff check"
@@ -45,7 +68,7 @@ bench: $(READY) ## measure on this machine
 lock: $(BIN)/python ## pin the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv
 	@$(BIN)/uv pip compile --quiet pyproject.toml --extra dev --output-file requirements.lock --upgrade \
-		--universal --python-version 3.11 --fork-strategy fewest \
+		--universal --python-version 3.11 --fork-strategy requires-python \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 	@echo "requirements.lock: $$(grep -c '==' requirements.lock) packages"
 
@@ -53,17 +76,17 @@ clean: ## remove caches and build outputs (the environment stays; delete $(VENV)
 	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -path './.venv*' -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A candidate must run, not only be on the path: version managers put in stubs that fail.
 $(BIN)/python:
-	@for python in $(PYTHON) python3.11 python3 python; do \
-		"$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
-		echo "creating $(VENV) with $$("$$python" --version)"; \
-		exec "$$python" -m venv $(VENV); \
-	done; \
-	echo "no Python >= 3.11 with the venv module found; install one, or run: make PYTHON=/path/to/python" >&2; exit 1
+	@found="$(PYTHON)"; for version in $(VERSIONS); do [ -n "$$found" ] || found=$$($(INTERPRETERS)); done; \
+	found=$$(echo "$${found:-python3}" | head -n 1); \
+	"$$found" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "$$found is no Python >= 3.11 with the venv module;" \
+		"install one, or run: make PYTHON=/path/to/python" >&2; exit 1; }; \
+	echo "creating $(VENV) with $$("$$found" --version)"; \
+	"$$found" -m venv $(VENV)
 
 $(READY): requirements.lock pyproject.toml | $(BIN)/python
-	@echo "installing $$(grep -c '==' requirements.lock) locked packages into $(VENV)"
+	@echo "installing the locked packages into $(VENV)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@

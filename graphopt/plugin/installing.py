@@ -39,7 +39,8 @@ def install(
 
     Functions compiled before keep their code (``jax.clear_caches()`` makes jax compile them anew).
     Installing again replaces the policy. ``GRAPHOPT_DISABLE=1`` in the environment turns this into a
-    no-op that the report mentions.
+    no-op that the report mentions. Under a jaxlib that graphopt does not know, the first install tries in
+    a child process what rewriting rests on, which takes some seconds; the store remembers it.
 
     Args:
         policy: a policy name, or a function ``Graph -> Decisions | None``; None installs nothing and
@@ -60,6 +61,7 @@ def install(
         return
     xla_hook.check_jax()
     from graphopt.measure.adoption import StoredWinners  # it imports jax
+    from graphopt.measure.capabilities.own import own_capabilities
 
     found = resolve(policy)
     with state.lock:
@@ -77,7 +79,11 @@ def install(
         winners = None
         if store is not False:
             winners = StoredWinners(Store.of(store))
-        _use_measured_costs(None if winners is None else winners.store)
+        own_store = None if winners is None else winners.store
+        capabilities = own_capabilities(own_store)
+        if not capabilities.known:
+            note(str(capabilities))
+        _use_measured_costs(own_store)
         settings = (str(max_instructions), str(keep_async))
 
         def depends_on() -> str:
@@ -86,7 +92,7 @@ def install(
         subscription = xla_hook.subscribe(handle)
         isolated = jax_private.set_cache_key_hook(depends_on)
         jax_private.watch_compiles(begin, withdraw)
-        memory = Memory(None if winners is None else _answers(found, winners.store), depends_on)
+        memory = Memory(None if own_store is None else _answers(found, own_store), depends_on)
         state.installed = Installation(
             found,
             policy_timeout_s,
@@ -94,6 +100,7 @@ def install(
             keep_async,
             isolated,
             winners,
+            capabilities,
             subscription,
             memory,
         )

@@ -59,9 +59,12 @@ def optimize_module(
         What became of the module, and its replacement or None for XLA's default.
     """
     # Callers give their compiles cache entries of their own.
+    from graphopt.measure.capabilities.own import own_capabilities  # it imports jax
+
     subscription = xla_hook.Subscription(lambda _: None)
+    capabilities = own_capabilities(winners.store if winners is not None else None)
     installation = Installation(
-        policy, policy_timeout_s, max_instructions, False, True, winners, subscription
+        policy, policy_timeout_s, max_instructions, False, True, winners, capabilities, subscription
     )
     return _record(data, installation)
 
@@ -124,12 +127,15 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
     name = module.proto.name
     if module.instruction_count < MIN_INSTRUCTIONS:
         return ModuleRecord(name, Outcome.KEPT, "too small to matter"), None
+    if not installed.capabilities.sound:
+        return ModuleRecord(name, Outcome.FELL_BACK, str(installed.capabilities)), None
     if not installed.isolated and jax_private.persistent_cache_enabled():
         return ModuleRecord(name, Outcome.FELL_BACK, "persistent cache cannot be kept apart"), None
     if compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
     tuned = _has_winners(installed.winners)
-    check_supported(module, installed.max_instructions, allow_donation=tuned)
+    donation = installed.capabilities.donation
+    check_supported(module, installed.max_instructions, allow_donation=tuned or donation)
     graph = build_from_module(module, probe())
     before = graph.default_cluster_count
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
@@ -139,7 +145,7 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
         if adopted.decisions is None:
             return record, None
         return _rewritten(graph, adopted.decisions, record, installed)
-    check_supported(module, installed.max_instructions)
+    check_supported(module, installed.max_instructions, allow_donation=donation)
     if installed.policy.choose is not None:
         chosen = installed.policy.choose(graph)
         if chosen is None:

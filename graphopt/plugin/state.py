@@ -13,6 +13,7 @@ from graphopt.policy import NamedPolicy
 
 if TYPE_CHECKING:
     from graphopt.measure.adoption import StoredWinners
+    from graphopt.measure.capabilities.table import Capabilities
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Installation:
         keep_async: no program is moved to the thread that calls it.
         isolated: False if the persistent compilation cache cannot be kept apart.
         winners: what tuning has stored; None if the store is not to be used.
+        capabilities: what this jaxlib keeps of a rewritten module.
         subscription: our place in XLA's hook.
         memory: answers given before.
     """
@@ -36,6 +38,7 @@ class Installation:
     keep_async: bool
     isolated: bool
     winners: StoredWinners | None
+    capabilities: Capabilities
     subscription: xla_hook.Subscription
     memory: Memory = field(default_factory=Memory)
 

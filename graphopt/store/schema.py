@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 """``PRAGMA user_version`` of a store that this code writes."""
 
 APPLICATION_ID: Final = 0x47724F70
@@ -24,8 +24,18 @@ CREATE TABLE machine_costs (
 ) WITHOUT ROWID;
 """
 
-CREATE: Final = (
-    """
+_CAPABILITIES: Final = """
+CREATE TABLE capabilities (
+  jaxlib TEXT NOT NULL,         -- version that was tried
+  name TEXT NOT NULL,           -- see graphopt.measure.capabilities.table
+  probes INTEGER NOT NULL,      -- version of the probes that tried it
+  holds INTEGER NOT NULL,       -- 1: it holds there
+  seen REAL NOT NULL,
+  PRIMARY KEY (jaxlib, name)
+) WITHOUT ROWID;
+"""
+
+_TABLES: Final = """
 CREATE TABLE environments (
   id INTEGER PRIMARY KEY,
   machine TEXT NOT NULL,        -- machine_key()
@@ -90,8 +100,8 @@ CREATE TABLE compile_options (
   PRIMARY KEY (program, environment)
 ) WITHOUT ROWID;
 """
-    + _MACHINE_COSTS
-)
 
-MIGRATIONS: Final[dict[int, str]] = {1: _MACHINE_COSTS}
+CREATE: Final = _TABLES + _MACHINE_COSTS + _CAPABILITIES
+
+MIGRATIONS: Final[dict[int, str]] = {1: _MACHINE_COSTS, 2: _CAPABILITIES}
 """Version -> statements that lead to the next one."""

@@ -16,6 +16,7 @@ from support.small_programs import STATE, is_native, named
 import graphopt
 from graphopt.errors import PolicyError
 from graphopt.measure import compare_outputs
+from graphopt.measure.capabilities.own import own_capabilities
 from graphopt.outcomes import MAX_RECORDS, Ledger, ModuleRecord
 
 pytestmark = pytest.mark.usefixtures("clean_plugin")
@@ -221,8 +222,25 @@ def test_donation_is_kept_and_reported():
     assert found == expected
     assert compare_outputs(default, result).equal
     (record,) = (r for r in graphopt.report().records if r.name == "jit_update")
-    assert (record.outcome, record.reason) == (FELL_BACK, "donation")
-    assert "fell back: donation" in graphopt.report().reasons
+    if own_capabilities().donation:
+        assert record.outcome is REWRITTEN
+    else:
+        assert (record.outcome, record.reason) == (FELL_BACK, "donation")
+        assert "fell back: donation" in graphopt.report().reasons
+
+
+def test_a_rewritten_program_keeps_its_donated_buffers_where_that_is_possible():
+    """Every value in memory, so that the module is another one."""
+    *_, default = donated_update(None)
+
+    def kept(graph):
+        return graph.default.with_changes(fuse=~graph.masks.fuse[:, 0])
+
+    *found, result = donated_update(kept)
+    assert found == [True, True]
+    assert compare_outputs(default, result).equal
+    (record,) = (r for r in graphopt.report().records if r.name == "jit_update")
+    assert record.outcome is (REWRITTEN if own_capabilities().donation else FELL_BACK)
 
 
 def test_programs_for_several_devices_are_left_alone():

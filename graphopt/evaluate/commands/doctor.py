@@ -11,6 +11,8 @@ from graphopt.errors import GraphOptError
 from graphopt.extras import EXTRAS, available
 from graphopt.machine import own_kind, probe
 from graphopt.machine.cost_rows import known_row
+from graphopt.measure.capabilities.own import own_capabilities
+from graphopt.measure.capabilities.table import TABLE, Capabilities
 from graphopt.store import Store
 from graphopt.store.machine_costs import get_costs
 
@@ -29,6 +31,9 @@ def diagnose() -> tuple[str, bool]:
         fired = _hook_fires()
         lines.append("hook: " + ("fires" if fired else "DOES NOT FIRE: nothing can be optimized"))
         healthy &= fired
+        capabilities = own_capabilities(Store())
+        lines += _capability_lines(capabilities)
+        healthy &= capabilities.sound
     except (ImportError, RuntimeError, GraphOptError) as error:
         return "\n".join([*lines, f"PROBLEM: {error}"]), False
     machine = probe()
@@ -37,7 +42,7 @@ def diagnose() -> tuple[str, bool]:
     lines.append(f"costs: {_costs_note()}")
     lines.append(f"store: {_store_note()}")
     lines.append(f"extras: {_extras_note()}")
-    lines += [f"left alone: {text}" for text in _left_alone()]
+    lines += [f"left alone: {text}" for text in _left_alone(capabilities.donation)]
     return "\n".join(lines), healthy
 
 
@@ -67,6 +72,17 @@ def _costs_note() -> str:
     return f"calibrated on {found.date}, {len(found.facts)} facts differ from the default"
 
 
+def _capability_lines(capabilities: Capabilities) -> list[str]:
+    """One line per row of the table of capabilities."""
+    how = "known" if capabilities.known else "tried in a child process"
+    lines = [f"capabilities of jaxlib {capabilities.jaxlib} ({how}):"]
+    for row in TABLE:
+        there = row.name in capabilities.holding
+        state = "yes" if there else ("NO: XLA's default stands" if row.needed else "no")
+        lines.append(f"  {row.name}: {state} ({row.meaning})")
+    return lines
+
+
 def _store_note() -> str:
     return (
         os.environ.get("GRAPHOPT_STORE", "") or "not used: nothing has been tuned on this machine"
@@ -84,10 +100,11 @@ def _extras_note() -> str:
     return there + (f"; not installed: {'; '.join(absent)}" if absent else "")
 
 
-def _left_alone() -> list[str]:
+def _left_alone(donation: bool) -> list[str]:
     import jax
 
-    notes = ["modules with donated arguments, several devices or dynamic shapes"]
+    donated = "" if donation else "donated arguments, "
+    notes = [f"modules with {donated}several devices or dynamic shapes"]
     if jax.default_backend() != "cpu":
         notes.append(f"modules for {jax.default_backend()}: the hook comes before fusion there")
     if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):

@@ -97,7 +97,7 @@ Written by `graphopt ship`. `graphopt.install()` loads it; `graphopt.install("he
 | stages | {stages or "unknown"} |
 | seed | {settings.get("seed", "unknown")} |
 | machine | `{spec.machine}` |
-| jaxlib | {spec.jaxlib[0]} to below {spec.jaxlib[1]} |
+| jaxlib | {spec.jaxlib} or newer |
 | gate | {_gate(checkpoint)} |
 
 ## How it decides

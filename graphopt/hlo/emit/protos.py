@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.graph.tiled import may_be_one_tile
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
@@ -204,7 +205,11 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
         return graph.source.config[root]
     if unit.kind is UnitKind.LIBRARY:
         return backend_config.LIBRARY_CONFIG
-    if unit.kind is UnitKind.LOOP and unit.threads > 1:
+    if (
+        unit.kind is UnitKind.LOOP
+        and unit.threads > 1
+        and not may_be_one_tile(graph, cluster.nodes, cluster.operands)
+    ):
         layout = tuple(graph.source.shapes[root].layout.minor_to_major)
         return backend_config.partition_config(
             backend_config.split_outer_dimensions(

@@ -23,7 +23,7 @@ from graphopt.hlo.module.index import (
     is_small_call,
     leaves,
 )
-from graphopt.hlo.module.opcodes import OP_BY_NAME
+from graphopt.hlo.module.opcodes import OP_BY_NAME, is_native_product
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.machine.units import LIBRARY_OPS
 
@@ -271,6 +271,8 @@ def _region(module: ModuleIndex, computation: ComputationIndex) -> Iterator[Find
         allowed = op is not None and (op.regional or op.name in _ALSO_NATIVE)
         if not allowed or instruction.proto.fusion_kind == "kCustom":
             yield instruction.name, f"a native region cannot contain {instruction.opcode}"
+        if instruction.opcode == "dot" and not _is_native_dot(computation, instruction):
+            yield instruction.name, "native code cannot multiply numbers of these types"
         for callee in instruction.called:
             called = module.computations[callee]
             if called.role < Role.FUSED:
@@ -279,6 +281,11 @@ def _region(module: ModuleIndex, computation: ComputationIndex) -> Iterator[Find
                 i.opcode == "scatter" for i in called.instructions
             ):
                 yield instruction.name, "a native region cannot contain scatter"
+
+
+def _is_native_dot(computation: ComputationIndex, dot: Instruction) -> bool:
+    shapes = [dot.shape, *(computation.by_id[operand].shape for operand in dot.operands)]
+    return is_native_product(int(shape.element_type) for shape in shapes)
 
 
 _CHECKS: Final[tuple[tuple[str, Callable[[ModuleIndex], Iterator[Finding]]], ...]] = (

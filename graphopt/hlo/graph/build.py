@@ -13,12 +13,8 @@ from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo.graph.columns import make_graph
 from graphopt.hlo.graph.drafts import Draft, Drafts
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Graph
-from graphopt.hlo.graph.in_place import (
-    InPlaceAnalysis,
-    broken_hazards,
-    fusion_targets,
-    skip_bitcasts,
-)
+from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
+from graphopt.hlo.graph.targets import fusion_targets, skip_bitcasts
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import (
     ComputationIndex,
@@ -55,7 +51,7 @@ def build_graph(
     Args:
         data: ``HloModuleProto`` bytes at the end of XLA:CPU's HLO passes.
         machine: whose execution units to decide over; this machine by default.
-        allow_donation: take modules with donated inputs, whose donation a rewrite loses.
+        allow_donation: take modules with donated inputs; before jaxlib 0.11 a rewrite loses the donation.
 
     Raises:
         ModuleFormatError: the bytes are no module.

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from graphopt.hlo.graph.targets import Path, declared_aliases, donated_results, fusion_targets
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
 from graphopt.hlo.module.proto import DType
 
-Path = tuple[int, ...]
 Value = tuple[int, Path]
 """A buffer: (local id of the defining instruction, tuple index path in its result)."""
 
@@ -227,6 +227,8 @@ class InPlaceAnalysis:
         }
         if computation.role is Role.LOOP_BODY:
             self._add_carried_writers(computation, writers)
+        if computation.role is Role.ENTRY:
+            self._add_donated_writers(computation, writers)
         self._written_parameters[computation.id] = written
         self.reads[computation.id] = reads
         self.hazards[computation.id] = _collect(computation.id, writers, reads)
@@ -240,6 +242,16 @@ class InPlaceAnalysis:
             if path not in kept:
                 writer = self.resolve(body, body.root, path)[0]
                 writers.setdefault((local, path), set()).add(writer)
+
+    def _add_donated_writers(self, entry: ComputationIndex, writers: dict[Value, set[int]]) -> None:
+        """The instruction that defines a result overwrites the parameter whose buffer is donated to it."""
+        numbers = {
+            i.proto.parameter_number: i for i in entry.instructions if i.opcode == "parameter"
+        }
+        for number, path, result in donated_results(self.module):
+            writer = self.resolve(entry, entry.root, result)[0]
+            if entry.by_id[writer].opcode != "parameter":
+                writers.setdefault((numbers[number].local, path), set()).add(writer)
 
     def _reads_of(
         self, computation: ComputationIndex, instruction: Instruction
@@ -265,9 +277,9 @@ class InPlaceAnalysis:
             return [(i, ()) for i in range((len(instruction.operands) - 1) // 2)]
         if opcode == "fusion":
             targets = [(i, ()) for i in self.fusion_targets(instruction.called[0])]
-            return targets + _declared_aliases(instruction)
+            return targets + declared_aliases(instruction)
         if opcode == "custom-call":
-            return _declared_aliases(instruction)
+            return declared_aliases(instruction)
         if opcode == "while":
             return self._loop_targets(computation, instruction)
         if opcode == "conditional":
@@ -312,38 +324,6 @@ class InPlaceAnalysis:
             found = fusion_targets(self.module.computations[computation_id])
             self._fusion_targets[computation_id] = found
         return found
-
-
-def fusion_targets(fused: ComputationIndex) -> list[int]:
-    """Parameter numbers that a fused computation updates in place (XLA's rule for fusions)."""
-    root = fused.by_id[fused.root]
-    outputs = list(root.operands) if root.opcode == "tuple" else [fused.root]
-    targets = []
-    for output in outputs:
-        source = skip_bitcasts(fused, output)
-        if source.opcode not in ("dynamic-update-slice", "scatter"):
-            continue
-        count = 1 if source.opcode != "scatter" else (len(source.operands) - 1) // 2
-        for operand in source.operands[:count]:
-            target = skip_bitcasts(fused, operand)
-            if target.opcode == "parameter":
-                targets.append(int(target.proto.parameter_number))
-    return targets
-
-
-def skip_bitcasts(computation: ComputationIndex, local: int) -> Instruction:
-    """The instruction behind a chain of bitcasts."""
-    instruction = computation.by_id[local]
-    while instruction.opcode == "bitcast":
-        instruction = computation.by_id[instruction.operands[0]]
-    return instruction
-
-
-def _declared_aliases(instruction: Instruction) -> list[tuple[int, Path]]:
-    return [
-        (int(alias.operand_index), tuple(alias.operand_shape_index))
-        for alias in instruction.proto.output_operand_aliasing
-    ]
 
 
 def _collect(

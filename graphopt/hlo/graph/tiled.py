@@ -1,4 +1,4 @@
-"""Which kernels XLA:CPU computes with its tiled code generator, to be written for its loop generator instead.
+"""Which kernels XLA:CPU computes with its tiled code generator, and what is written for them instead.
 
 XLA tries the tiled generator first. For what that takes, elementwise operations without broadcasts, it
 copies tiles of at most 16 elements through the stack and divides for the place of each; LLVM vectorises
@@ -7,18 +7,24 @@ plain loops over the same arrays to a third of the time and less.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 
 MIN_ELEMENTS: Final = 1024
 """Smallest kernel that is written for the loop generator: below, both take the same time."""
 
 VIEWS: Final = frozenset({"bitcast", "iota", "reshape"})
 """Operations that are no arithmetic and that the tiled generator takes."""
+
+TILE_BYTES: Final = 64
+"""How far a tile extends along a dimension, at most."""
+
+_REORDERING: Final = frozenset({"copy", "transpose"})
+"""Operations that it takes and that change the order of elements."""
 
 _TYPES: Final = frozenset(
     {
@@ -42,6 +48,31 @@ def is_tiled(graph: Graph, root: int, members: Iterable[int]) -> bool:
     """
     large = bool(graph.elements[root] >= MIN_ELEMENTS)
     return large and all(_takes(graph, node) for node in members)
+
+
+def may_be_one_tile(graph: Graph, members: Sequence[int], operands: Iterable[int]) -> bool:
+    """True for a kernel that the tiled generator may compute as a single tile.
+
+    That of jaxlib 0.11 does not split a tile: in a kernel of several parts, every part computes all of it.
+    One that writes over its operand is applied several times. Such a kernel must have one part.
+
+    Args:
+        graph: of the program.
+        members: nodes of the kernel, its root last.
+        operands: what it reads.
+    """
+    if not all(_may_take(graph, node) for node in members):
+        return False
+    sizes = [DTYPE_BYTES.get(int(graph.dtype[node]), 1) for node in (*members, *operands)]
+    return all(extent <= TILE_BYTES // min(sizes) for extent in graph.dim_lists[members[-1]])
+
+
+def _may_take(graph: Graph, node: int) -> bool:
+    """True for all that the tiled generator of some jaxlib takes."""
+    op = graph.ops[node]
+    if op.name == "constant":
+        return int(graph.elements[node]) == 1
+    return op.kind is OpKind.ELEMENTWISE or op.name in VIEWS or op.name in _REORDERING
 
 
 def _takes(graph: Graph, node: int) -> bool:

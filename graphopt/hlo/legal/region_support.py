@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from graphopt.hlo.graph.derived import derives
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import ComputationIndex, Instruction
+from graphopt.hlo.module.opcodes import is_native_product
 from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.machine import UnitKind
 
@@ -34,7 +35,7 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
                 ok[node] = _regional_fusion(graph, node)
             elif graph.ops[node].name == "dot":
                 types = {int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])}
-                ok[node] = len(types) == 1
+                ok[node] = is_native_product(types)
             for callee in by_caller.get(node, ()):
                 inner = graph.computations[callee]
                 ok[node] &= bool(ok[inner.first : inner.end].all())
@@ -47,14 +48,14 @@ def _regional_fusion(graph: Graph, node: int) -> bool:
     body = graph.source.module.computations[graph.source.called[node][0]]
     proto = HloInstructionProto.FromString(graph.source.attributes[node])
     return proto.fusion_kind != "kCustom" and all(
-        i.opcode not in ("scatter", "fusion") and not _mixes_types(body, i)
+        i.opcode not in ("scatter", "fusion") and _has_native_code(body, i)
         for i in body.instructions
     )
 
 
-def _mixes_types(computation: ComputationIndex, instruction: Instruction) -> bool:
-    """True for a dot whose operands and result differ in type: its native code is not valid LLVM."""
+def _has_native_code(computation: ComputationIndex, instruction: Instruction) -> bool:
+    """False for a dot that native code cannot compute."""
     if instruction.opcode != "dot":
-        return False
+        return True
     operands = [computation.by_id[i] for i in instruction.operands]
-    return len({i.shape.element_type for i in (instruction, *operands)}) > 1
+    return is_native_product({i.shape.element_type for i in (instruction, *operands)})

@@ -6,9 +6,12 @@ strings. Sources: XLA's CPU fusion emitters and thunk emitter as measured on jax
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+from graphopt.hlo.module.proto import DType
 
 
 class OpKind(IntEnum):
@@ -136,3 +139,17 @@ SIDE_EFFECTS: Final = frozenset(
     "add-dependency while conditional call".split()
 )
 """Opcodes that are neither merged with an equal one nor dropped when unused."""
+
+NATIVE_PRODUCT_DTYPES: Final = frozenset(
+    DType[name] for name in "PRED S8 U8 S16 U16 S32 U32 S64 U64 F16 F32 F64 C64 C128".split()
+)
+"""What XLA:CPU's native code multiplies; it refuses to compile products of other types."""
+
+
+def is_native_product(types: Iterable[int]) -> bool:
+    """True if native code can compute a dot whose operands and result have these types.
+
+    With several types its code is not valid LLVM.
+    """
+    found = set(types)
+    return len(found) == 1 and found <= NATIVE_PRODUCT_DTYPES

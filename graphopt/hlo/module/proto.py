@@ -125,6 +125,12 @@ SCHEMA: Final[dict[str, tuple[tuple[str, int, str], ...]]] = {
         ("operand_index", 2, "int64"),
         ("operand_shape_index", 3, "*int64"),
     ),
+    "InputOutputAliasProto": (("entries", 1, "*AliasEntryProto"),),
+    "AliasEntryProto": (
+        ("output_shape_index", 1, "*int64"),
+        ("parameter_number", 2, "int64"),
+        ("parameter_shape_index", 3, "*int64"),
+    ),
     "ShapeProto": (
         ("element_type", 2, "int32"),
         ("dimensions", 3, "*int64"),
@@ -195,6 +201,8 @@ XLA_MESSAGE_NAMES: Final = {
     "SliceDimensions": "HloInstructionProto.SliceDimensions",
     "ScheduleEntry": "HloScheduleProto.SequencesEntry",
     "InstructionSequence": "HloScheduleProto.InstructionSequence",
+    "InputOutputAliasProto": "HloInputOutputAliasProto",
+    "AliasEntryProto": "HloInputOutputAliasProto.AliasEntryProto",
 }
 """Names in XLA's own schema, where they differ (nested messages)."""
 
@@ -306,6 +314,7 @@ _CLASSES: Final = message_classes(SCHEMA)
 HloModuleProto: Any = _CLASSES["HloModuleProto"]
 HloComputationProto: Any = _CLASSES["HloComputationProto"]
 HloInstructionProto: Any = _CLASSES["HloInstructionProto"]
+InputOutputAliasProto: Any = _CLASSES["InputOutputAliasProto"]
 LiteralProto: Any = _CLASSES["LiteralProto"]
 ShapeProto: Any = _CLASSES["ShapeProto"]
 OpMetadata: Any = _CLASSES["OpMetadata"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from graphopt import jax_private, xla_hook
 from graphopt.errors import MeasureError
-from graphopt.hlo.module.index import parse
+from graphopt.hlo.module.index import has_donation, parse
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.module.schedule import scheduled
 
@@ -90,6 +90,15 @@ def _wide() -> contextlib.AbstractContextManager[Any]:
     return wide
 
 
+def _without_donation(data: bytes) -> bytes:
+    module = parse(data)
+    if not has_donation(module):
+        return data
+    module.proto.ClearField("input_output_alias")
+    module.proto.ClearField("buffer_donor")
+    return bytes(module.proto.SerializeToString())
+
+
 _LAPACK: Final = b"lapack_"
 """What names of LAPACK's custom calls begin with."""
 
@@ -155,6 +164,8 @@ class StubCompiler:
     def compile(self, data: bytes, options: dict[str, str] | None = None) -> Executable:
         """Compiles module bytes as they stand (a hook's answer: fused, laid out, scheduled or to be so).
 
+        But for donated buffers: the inputs stay with the compiler, so none is given away.
+
         Raises:
             MeasureError: XLA did not ask for the module.
             jax.errors.JaxRuntimeError: XLA refuses it.
@@ -168,7 +179,7 @@ class StubCompiler:
 
         stub.__name__ = stub.__qualname__ = name
         asked: list[bytes] = []
-        module = scheduled(data)
+        module = _without_donation(scheduled(data))
 
         def answer(_: bytes) -> bytes:
             asked.append(module)

@@ -36,8 +36,8 @@ FORMAT: Final = 1
 SPEC: Final = "spec.json"
 WEIGHTS: Final = "weights.npz"
 ORBAX: Final = "orbax"
-JAXLIB_RANGE: Final = ("0.10.2", "0.11")
-"""Oldest jaxlib, and the first one that is too new: the decision space depends on XLA's pipeline."""
+OLDEST_JAXLIB: Final = "0.10.2"
+"""Whether a newer one keeps what rewriting rests on is tried before the first rewrite, with any policy."""
 
 _MAX_SPEC_BYTES: Final = 16 << 20
 _MAX_WIDTH: Final = 4096
@@ -54,7 +54,7 @@ class PolicySpec:
         steps: optimizer steps taken.
         trained_on: fingerprints of the graphs it was trained on.
         machine: key of the machine whose times it learned from.
-        jaxlib: (oldest, first too new).
+        jaxlib: oldest that its decisions are for.
         metrics: validation metrics at the end of training.
         operations: rows of the operation embedding.
         gate: when the heuristic's decisions give way to others; None: the network decides alone.
@@ -65,7 +65,7 @@ class PolicySpec:
     steps: int = 0
     trained_on: tuple[str, ...] = ()
     machine: str = field(default_factory=machine_key)
-    jaxlib: tuple[str, str] = JAXLIB_RANGE
+    jaxlib: str = OLDEST_JAXLIB
     metrics: Mapping[str, float] = field(default_factory=dict)
     operations: tuple[str, ...] = features.OP_NAMES
     gate: Gate | None = None
@@ -172,7 +172,7 @@ def _to_json(spec: PolicySpec, weights: bytes) -> dict[str, Any]:
             "dtypes": features.DTYPE_NAMES,
         },
         "decisions": {"fields": DECODED, "values": VALUE_FEATURES},
-        "jaxlib": {"min": spec.jaxlib[0], "below": spec.jaxlib[1]},
+        "jaxlib": {"min": spec.jaxlib},
         "model": asdict(spec.model),
         "min_gain": spec.min_gain,
         **({} if spec.gate is None else {"gate": asdict(spec.gate)}),
@@ -193,17 +193,17 @@ def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
     entry.expect("features.dtypes", list(features.DTYPE_NAMES))
     entry.expect("decisions.fields", list(DECODED))
     entry.expect("decisions.values", list(VALUE_FEATURES))
-    oldest, too_new = entry.get("jaxlib.min", str), entry.get("jaxlib.below", str)
+    oldest = entry.get("jaxlib.min", str)
     installed = metadata.version("jaxlib")
-    if not _version(oldest) <= _version(installed) < _version(too_new):
-        raise _refused(path, "jaxlib", f"is {oldest} to below {too_new}, installed is {installed}")
+    if _version(installed) < _version(oldest):
+        raise _refused(path, "jaxlib", f"is {oldest} or newer, installed is {installed}")
     spec = PolicySpec(
         model=_model(entry),
         min_gain=float(entry.get("min_gain", (int, float))),
         steps=entry.get("steps", int),
         trained_on=tuple(entry.strings("trained_on")),
         machine=entry.get("machine", str),
-        jaxlib=(oldest, too_new),
+        jaxlib=oldest,
         metrics={
             k: float(v)
             for k, v in entry.get("metrics", dict).items()

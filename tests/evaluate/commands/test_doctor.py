@@ -10,6 +10,8 @@ import graphopt
 from graphopt.cli import main
 from graphopt.evaluate.commands.doctor import diagnose
 from graphopt.machine import probe
+from graphopt.measure.capabilities.own import own_capabilities
+from graphopt.measure.capabilities.table import TABLE
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,11 @@ def test_a_working_machine():
     assert str(probe()) in text
     for unit in probe().units:
         assert f"unit {unit.name}: {unit.description}" in text
-    assert "left alone: modules with donated arguments" in text
+    donation = own_capabilities().donation
+    assert ("left alone: modules with donated arguments" in text) is not donation
+    for row in TABLE:
+        state = "no" if row.name == "donation" and not donation else "yes"
+        assert f"  {row.name}: {state} ({row.meaning})" in text
     assert "PROBLEM" not in text
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from support.promises import analysed, broken, hazards
 
-from graphopt.hlo.graph.in_place import InPlaceAnalysis, fusion_targets
+from graphopt.hlo.graph.in_place import InPlaceAnalysis
+from graphopt.hlo.graph.targets import fusion_targets
 from graphopt.hlo.module.index import Role
 
 # Updates in the entry computation.

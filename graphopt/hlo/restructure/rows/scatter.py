@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from graphopt.hlo.graph.in_place import fusion_targets
+from graphopt.hlo.graph.targets import fusion_targets
 from graphopt.hlo.module.index import ComputationIndex, Instruction, Role
 from graphopt.hlo.module.opcodes import OP_BY_NAME
 from graphopt.hlo.module.proto import DType

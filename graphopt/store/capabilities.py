@@ -1,0 +1,34 @@
+"""What a jaxlib keeps of a rewritten module, as tried: see `graphopt.measure.capabilities`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from graphopt.store.database import Store
+
+
+def put_capabilities(store: Store, jaxlib: str, probes: int, holds: Mapping[str, bool]) -> None:
+    """Keeps what was found; replaces what was known of that jaxlib.
+
+    Args:
+        store: where.
+        jaxlib: version that was tried.
+        probes: version of the probes.
+        holds: capability -> whether it holds.
+    """
+    now = time.time()
+    with store.transaction() as connection:
+        connection.execute("DELETE FROM capabilities WHERE jaxlib=?", (jaxlib,))
+        connection.executemany(
+            "INSERT INTO capabilities VALUES (?, ?, ?, ?, ?)",
+            [(jaxlib, name, probes, int(value), now) for name, value in holds.items()],
+        )
+
+
+def get_capabilities(store: Store, jaxlib: str, probes: int) -> frozenset[str] | None:
+    """Names of what holds; None if that jaxlib was never tried with these probes."""
+    rows = store.rows(
+        "SELECT name, holds FROM capabilities WHERE jaxlib=? AND probes=?", (jaxlib, probes)
+    )
+    return frozenset(name for name, holds in rows if holds) if rows else None
