@@ -13,12 +13,8 @@ from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo.graph.columns import make_graph
 from graphopt.hlo.graph.drafts import Draft, Drafts
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Graph
-from graphopt.hlo.graph.in_place import (
-    InPlaceAnalysis,
-    broken_hazards,
-    fusion_targets,
-)
-from graphopt.hlo.graph.targets import skip_bitcasts
+from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
+from graphopt.hlo.graph.targets import fusion_targets, skip_bitcasts
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import (
     ComputationIndex,
