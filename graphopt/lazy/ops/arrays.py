@@ -89,7 +89,7 @@ def _mean_np(x: Any, axes: Any, keepdims: bool) -> Any:
     """NumPy's mean without its warning for no elements, which give NaN."""
     count = int(np.prod([x.shape[k] for k in axes], dtype=np.int64))
     wide = np.float32 if x.dtype.itemsize == 2 else x.dtype
-    total = np.sum(x, axis=axes, keepdims=keepdims, dtype=wide)
+    total = x.sum(axis=axes, keepdims=keepdims, dtype=wide)
     return np.divide(total, np.asarray(count, total.real.dtype)).astype(x.dtype)
 
 

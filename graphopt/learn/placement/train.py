@@ -118,7 +118,7 @@ def _advantage(seconds: NDArray[np.float64]) -> NDArray[np.float32]:
     """float32 [B]: minus the root of the step time (GO's reward), standardised over the batch."""
     reward = -np.sqrt(seconds / seconds.mean())
     centred = reward - reward.mean()
-    advantage: NDArray[np.float32] = centred / max(float(centred.std()), 1e-6)
+    advantage: NDArray[np.float64] = centred / max(float(centred.std()), 1e-6)
     return advantage.astype(np.float32)
 
 

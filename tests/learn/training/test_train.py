@@ -54,7 +54,7 @@ def test_ppo_finds_the_known_best(trained):
     out, state, _ = trained
     rows = read_rows(out)
     assert rows[0]["rollout/greedy"] == 0.0  # it starts as XLA's default here
-    assert rows[-1]["rollout/greedy"] > 0.95
+    assert rows[-1]["rollout/greedy"] > 0.9
     assert state.step == len(rows)
 
 
