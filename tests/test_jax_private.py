@@ -27,7 +27,7 @@ ENTRY main {
 def test_every_private_name_is_there(module, attribute):
     assert jax_private.find_private(module, attribute) is not None, (
         f"jax {jax.__version__} has no {module}.{attribute}: find its successor, "
-        "correct graphopt/jax_private.py, and raise the versions in pyproject.toml"
+        "correct graphopt/jax_private, and raise the versions in pyproject.toml"
     )
 
 
@@ -38,7 +38,7 @@ def cache_key():
     before = module.custom_hook
     yield module
     jax_private.reset_cache_key_hook()
-    jax_private._key_hook = None
+    jax_private.cache_key._key_hook = None
     module.custom_hook = before
 
 
@@ -49,7 +49,7 @@ def moved(monkeypatch):
     def move(attribute: str) -> None:
         real = jax_private.find_private
         monkeypatch.setattr(
-            jax_private, "find_private", lambda m, a: None if a == attribute else real(m, a)
+            jax_private.names, "find_private", lambda m, a: None if a == attribute else real(m, a)
         )
 
     return move

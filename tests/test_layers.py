@@ -28,6 +28,7 @@ LAYERS = (
     "machine",
     "hlo",
     "costs",
+    "forms",
     "store",
     "measure",
     "placement",

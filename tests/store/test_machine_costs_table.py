@@ -55,7 +55,7 @@ def test_a_store_of_the_first_version_is_migrated_and_keeps_its_rows(store):
     put_options(store, "a program", {"xla_option": "1"}, (1.2, 1.1, 1.3))
     store.close()
     old = sqlite3.connect(store.path)
-    old.execute("DROP TABLE machine_costs")
+    old.executescript("DROP TABLE machine_costs; DROP TABLE capabilities")
     old.execute("PRAGMA user_version=1")
     old.close()
     new = Store(store.path)

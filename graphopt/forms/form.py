@@ -1,0 +1,98 @@
+"""What a form is, and what it sees of the operation that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from graphopt.machine import CpuCosts
+
+
+@dataclass(frozen=True)
+class Array:
+    """Shape and type of an operand or a result.
+
+    Attributes:
+        dims: elements along each dimension.
+        dtype: of the elements; jax's narrow types (bfloat16, float8) are numpy extension types.
+    """
+
+    dims: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        """As jax writes it: float32[4,8]."""
+        return f"{self.dtype.name}[{','.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One equation of a traced program, at the point where jax lowers it.
+
+    Attributes:
+        primitive: name of the primitive, such as ``conv_general_dilated``.
+        operands: what it reads.
+        results: what it makes.
+        params: parameters of the equation, as jax hands them to the lowering rule.
+    """
+
+    primitive: str
+    operands: tuple[Array, ...]
+    results: tuple[Array, ...]
+    params: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """One line for reports."""
+        return f"{self.primitive}({', '.join(map(str, self.operands))})"
+
+
+@dataclass(frozen=True)
+class Times:
+    """Estimates for one operation, in nanoseconds on the cores of this machine.
+
+    Attributes:
+        default_ns: as XLA computes it by itself.
+        form_ns: in the form.
+    """
+
+    default_ns: float
+    form_ns: float
+
+
+@dataclass(frozen=True)
+class Form:
+    """One row of the table.
+
+    Attributes:
+        name: for reports, switches and documents.
+        primitives: names of the primitives that it can compute.
+        summary: what is computed instead, for people.
+        forbids: the name of the rule that forbids it for an operation, or None.
+        times: what XLA's way and the form take, from facts of the machine.
+        compute: the form in jax: (operation, operands) -> results.
+        exact: results are bit-equal to XLA's; otherwise see `accuracy`.
+        accuracy: how far results may be from XLA's, for people; empty for exact forms.
+    """
+
+    name: str
+    primitives: tuple[str, ...]
+    summary: str
+    forbids: Callable[[Operation], str | None]
+    times: Callable[[Operation, CpuCosts], Times]
+    compute: Callable[[Operation, Sequence[Any]], Sequence[Any]]
+    exact: bool
+    accuracy: str = ""

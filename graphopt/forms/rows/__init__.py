@@ -1,0 +1,1 @@
+"""One module per form: when it may compute an operation, what it takes, and how it does it."""

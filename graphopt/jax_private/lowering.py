@@ -1,0 +1,77 @@
+"""How jax lowers primitives for the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.jax_private import names
+
+
+@dataclass(frozen=True)
+class LoweringEntry:
+    """How jax lowers a primitive.
+
+    Attributes:
+        rule: the function that does it.
+        inline: written where it is used; otherwise as a function of the module.
+    """
+
+    rule: Callable[..., Any]
+    inline: bool
+
+
+def find_primitive(name: str) -> Any | None:
+    """The primitive of a name that jax lowers on the CPU; None when there is none."""
+    for table in _lowering_tables():
+        for primitive in table:
+            if primitive.name == name:
+                return primitive
+    return None
+
+
+def lowering_entry(primitive: Any) -> LoweringEntry | None:
+    """How jax lowers a primitive for the CPU now; None when the names have moved."""
+    found = next((t[primitive] for t in _lowering_tables() if primitive in t), None)
+    return (
+        None if found is None else LoweringEntry(found.rule, bool(getattr(found, "inline", True)))
+    )
+
+
+def own_cpu_entry(primitive: Any) -> Any | None:
+    """jax's entry for a primitive that holds for the CPU only, as `set_cpu_entry` takes it."""
+    tables = names.find_private(names.MLIR, "_platform_specific_lowerings")
+    return None if tables is None else tables["cpu"].get(primitive)
+
+
+def set_cpu_entry(primitive: Any, entry: Any | None) -> None:
+    """Makes jax lower a primitive for the CPU by an entry; None: as on every platform."""
+    tables = names.require_private(names.MLIR, "_platform_specific_lowerings")
+    if entry is None:
+        tables["cpu"].pop(primitive, None)
+    else:
+        tables["cpu"][primitive] = entry
+
+
+def _lowering_tables() -> list[Any]:
+    """jax's tables of lowering rules, those of the CPU first."""
+    special = names.find_private(names.MLIR, "_platform_specific_lowerings")
+    general = names.find_private(names.MLIR, "_lowerings")
+    return [] if special is None or general is None else [special["cpu"], general]
+
+
+def lowers_for_one_cpu(context: Any) -> bool:
+    """Whether a lowering rule writes a module that this process runs on one device.
+
+    False for exported modules, which others may run, for several devices, and when the names have moved.
+    """
+    module = getattr(context, "module_context", None)
+    parameters = getattr(module, "lowering_parameters", None)
+    if module is None or getattr(parameters, "for_export", True):
+        return False
+    if tuple(getattr(module, "platforms", ())) != ("cpu",):
+        return False
+    axes = getattr(module, "axis_context", None)
+    devices = getattr(axes, "num_devices", None)
+    return devices == 1
