@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from graphopt.store.connections import connect
+
 VERSION: Final = 1
 """``PRAGMA user_version`` of the file; one of another version is emptied."""
 
@@ -139,9 +141,7 @@ class Answers:
             return self._prepared()
 
     def _prepared(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-        )
+        connection = connect(self.path, BUSY_S)
         try:
             if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
                 connection.execute("PRAGMA journal_mode=WAL")

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from graphopt.errors import StoreError
 from graphopt.locations import cache_path
 from graphopt.machine import machine_key
+from graphopt.store.connections import connect
 from graphopt.store.schema import APPLICATION_ID, CREATE, MIGRATIONS, VERSION
 
 BUSY_S: Final = 30.0
@@ -77,7 +78,7 @@ class Store:
     def _open(self) -> sqlite3.Connection:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+            connection = connect(self.path, BUSY_S)
             try:
                 _prepare(connection, self.path)
             except BaseException:
