@@ -63,6 +63,12 @@ class CpuCosts:
     bytes_per_ns: float = fact(
         10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", CALIBRATE
     )
+    fresh_bytes_per_ns: float = fact(
+        3.0,
+        "bytes per ns",
+        "Writing to pages that the process has not touched yet",
+        "python -m benchmarks.training_loops",
+    )
     cached_bytes_per_ns: float = fact(
         40.0, "bytes per ns", "The same inside the second-level cache", CALIBRATE
     )

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError, UnsupportedModuleError, message
 from graphopt.hlo import Decisions, Graph, rewrite
+from graphopt.hlo.emit.release import release
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.graph.build import build_from_module
-from graphopt.hlo.module.index import check_supported, parse
+from graphopt.hlo.module.index import check_supported, has_donation, parse
 from graphopt.machine import probe
 from graphopt.outcomes import ModuleRecord, Outcome
+from graphopt.plugin.donation import outweighs_donation
 from graphopt.plugin.state import Installation, note, state
 from graphopt.policy import NamedPolicy
 from graphopt.policy.heuristic.caller_thread import asynchronous
@@ -134,8 +136,8 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
     if compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
     tuned = _has_winners(installed.winners)
-    donation = installed.capabilities.donation
-    check_supported(module, installed.max_instructions, allow_donation=tuned or donation)
+    check_supported(module, installed.max_instructions, allow_donation=True)
+    loses = has_donation(module) and not installed.capabilities.donation
     graph = build_from_module(module, probe())
     before = graph.default_cluster_count
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
@@ -145,7 +147,8 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
         if adopted.decisions is None:
             return record, None
         return _rewritten(graph, adopted.decisions, record, installed)
-    check_supported(module, installed.max_instructions, allow_donation=donation)
+    if loses and installed.policy.choose is None:
+        check_supported(module)  # nobody says what a policy function gains
     if installed.policy.choose is not None:
         chosen = installed.policy.choose(graph)
         if chosen is None:
@@ -154,6 +157,8 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
         record = replace(record, failed=chosen.failed)
         if chosen.decisions.same_as(graph.default):
             return replace(record, reason="no gain expected"), None
+        if loses and not outweighs_donation(data, chosen):
+            check_supported(module)
         record = replace(record, reason=chosen.name, expected=chosen.speedup, steps=steps)
         return _rewritten(graph, chosen.decisions, record, installed)
     decisions = decide_guarded(installed.policy, graph, installed.timeout_s)
@@ -172,6 +177,9 @@ def _rewritten(
         if decisions.same_as(graph.default):
             return replace(record, reason="no gain expected"), None
     result = rewrite(graph, decisions)
+    written = result.data
+    if has_donation(graph.source.module) and not installed.capabilities.donation:
+        written = release(written).data
     done = replace(
         record,
         outcome=Outcome.REWRITTEN,
@@ -179,7 +187,7 @@ def _rewritten(
         regions=result.regions,
         caller_thread=result.caller_thread,
     )
-    return done, result.data
+    return done, written
 
 
 def _has_winners(winners: StoredWinners | None) -> bool:

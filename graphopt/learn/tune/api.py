@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from graphopt.errors import DecisionError, GraphOptError, MeasureError, WorkloadError
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
+from graphopt.hlo.emit.release import release
 from graphopt.learn.tune.attribution import attribute
 from graphopt.learn.tune.confirm import Confirmation, confirm
 from graphopt.learn.tune.options import tune_options
@@ -23,6 +24,7 @@ from graphopt.learn.tune.search import Known, ModuleSearch
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Comparison
 from graphopt.measure.calibrating.once import calibrate_once
+from graphopt.measure.capabilities.own import own_capabilities
 from graphopt.measure.children.runner import Runner
 from graphopt.policy.registry import DEFAULT, resolve
 from graphopt.policy.starts import suggestions
@@ -225,7 +227,10 @@ def transform_of(results: Sequence[ModuleResult]) -> Callable[[bytes], bytes | N
     def transform(data: bytes) -> bytes | None:
         graph = build_graph(data, allow_donation=True)
         encoded = winners.get(graph.fingerprint)
-        return None if encoded is None else rewrite(graph, decode_decisions(graph, encoded)).data
+        if encoded is None:
+            return None
+        written = rewrite(graph, decode_decisions(graph, encoded)).data
+        return written if own_capabilities().donation else release(written).data
 
     return transform
 
