@@ -103,8 +103,9 @@ def _extras_note() -> str:
 def _left_alone(donation: bool) -> list[str]:
     import jax
 
-    donated = "" if donation else "donated arguments, "
-    notes = [f"modules with {donated}several devices or dynamic shapes"]
+    notes = ["modules with several devices or dynamic shapes"]
+    if not donation:
+        notes.append("modules with donated arguments, unless the gain outweighs the lost donation")
     if jax.default_backend() != "cpu":
         notes.append(f"modules for {jax.default_backend()}: the hook comes before fusion there")
     if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):

@@ -122,7 +122,8 @@ def describe_plan(subject: Subject, budget_s: float) -> str:
             sizes.append(f"{len(build_graph(data, allow_donation=True))} nodes")
         except GraphOptError as error:
             sizes.append(f"left alone: {error.what}")
-    lost = "; it donates inputs, and its winner is measured without" if subject.donates else ""
+    loses = subject.donates and not own_capabilities().donation
+    lost = "; it donates inputs, and its winner is measured without" if loses else ""
     return (
         f"{subject.name}: {len(subject.modules)} module(s) of {', '.join(sizes)}; XLA compiles in "
         f"{subject.default.compile_s:.2f} s; up to {budget_s:.0f} s of search in a child process{lost}"

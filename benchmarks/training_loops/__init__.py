@@ -1,0 +1,1 @@
+"""Training loops that donate their state, with and without graphopt."""
