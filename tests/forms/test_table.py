@@ -1,0 +1,45 @@
+"""The table of forms, and its page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import graphopt
+from graphopt import forms, jax_private
+from graphopt.forms import rows
+from graphopt.forms.page import page
+from graphopt.forms.table import FORMS, RULES
+
+DOCS = Path(graphopt.__file__).parents[1] / "docs"
+ROWS = sorted(Path(rows.__file__).parent.glob("*.py"))
+
+
+def test_names_are_unique():
+    assert len({form.name for form in FORMS}) == len(FORMS)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_a_row_says_what_it_is(form):
+    assert form.exact != bool(form.accuracy)
+    assert form.primitives and all(map(jax_private.find_primitive, form.primitives))
+
+
+def test_every_rule_has_a_message_and_belongs_to_a_row():
+    named = {
+        name
+        for path in ROWS
+        for name in re.findall(r"return \"([a-z0-9]+(?:-[a-z0-9]+)+)\"", path.read_text())
+    }
+    assert named <= RULES.keys()
+    assert all(message and not message.endswith(".") for message in RULES.values())
+
+
+def test_the_page_is_made_from_the_table():
+    assert (DOCS / "forms.md").read_text() == page(), (
+        "python -m graphopt.forms.page > docs/forms.md"
+    )
+
+
+def test_the_package_offers_the_table():
+    assert forms.FORMS is FORMS and forms.RULES is RULES
