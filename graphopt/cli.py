@@ -50,7 +50,7 @@ class Fuzz:
     graphs: tuple[str, ...] = ()
     """Names of programs; all if none is given."""
     workloads: str = "fuzz"
-    """Program set: fuzz, demo, generated, corpus, train, ... or pkg.module:WORKLOADS."""
+    """Program set: fuzz, devices, demo, generated, corpus, train, ... or pkg.module:WORKLOADS."""
     trials: int = 400
     """Decision vectors in all."""
     seed: int = 0
@@ -59,6 +59,8 @@ class Fuzz:
     """A trial that takes longer counts as a hang."""
     workers: int = 2
     """Child processes at once."""
+    devices: int | None = None
+    """CPU devices of each process, all used by the set devices: by default 8 for that set, else 1."""
     lazy: bool = False
     """Random programs of lazy tensors instead, `trials` of them, against NumPy."""
 
@@ -71,8 +73,9 @@ class Fuzz:
         from graphopt.evaluate.fuzzing.progress import run_fuzz
 
         report = run_fuzz(
-            self.workloads, self.graphs, self.trials, self.seed, self.timeout_s, self.workers
-        )
+            self.workloads, self.graphs, self.trials, self.seed, self.timeout_s, self.workers,
+            devices=self.devices,
+        )  # fmt: skip
         return 1 if report.failures else 0
 
 

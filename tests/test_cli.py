@@ -246,11 +246,13 @@ def test_fuzz_passes_its_options_on_and_fails_on_failures(calls, failures, statu
     report = SimpleNamespace(failures=failures)
     seen = calls("graphopt.evaluate.fuzzing.progress", "run_fuzz", report)
     assert main(["fuzz"]) == status
-    options = "--workloads demo --graphs a --trials 7 --seed 8 --timeout-s 9 --workers 1"
+    options = (
+        "--workloads demo --graphs a --trials 7 --seed 8 --timeout-s 9 --workers 1 --devices 3"
+    )
     assert main(["fuzz", *options.split()]) == status
     assert {"spec": "fuzz", "graphs": ()}.items() <= seen[0].items()
     asked = {"spec": "demo", "graphs": ("a",), "trials": 7, "seed": 8, "timeout_s": 9.0}
-    assert (asked | {"workers": 1}).items() <= seen[1].items()
+    assert (asked | {"workers": 1, "devices": 3}).items() <= seen[1].items()
 
 
 def test_bench_passes_its_options_on(calls):

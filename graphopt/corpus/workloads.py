@@ -46,7 +46,7 @@ def load_programs(spec: str) -> dict[str, Program]:
     """Programs of a specification.
 
     Args:
-        spec: ``demo``, ``fuzz``, ``generated``, one of `graphopt.corpus.registry.SELECTIONS` (``corpus``,
+        spec: ``demo``, ``fuzz``, ``devices``, ``generated``, one of `graphopt.corpus.registry.SELECTIONS` (``corpus``,
             ``train``, ...), or ``pkg.module:ATTRIBUTE`` naming a dict from name to builder; a builder takes
             no arguments and returns ``(fn, args)``. Modules are also looked up in the current directory.
 
@@ -60,6 +60,10 @@ def load_programs(spec: str) -> dict[str, Program]:
         return {program.name: program for program in (DEMO if spec == "demo" else FUZZ)}
     if spec in SELECTIONS:
         return select_corpus(spec)
+    if spec == "devices":
+        from graphopt.corpus.fuzzing.several_devices import DEVICES
+
+        return {program.name: program for program in DEVICES}
     if spec == "generated":
         from graphopt.corpus.fuzzing.generated import generated_programs
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
 import numpy as np
 
 from graphopt.hlo import Graph
-from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.opcodes import COLLECTIVES, OpKind
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.machine import CpuCosts, own_costs
+
+MEETING_NS: Final = 20_000.0
+"""About what a collective takes, nearly all of it waiting for the last device; nothing here shortens it."""
 
 
 def is_wall(graph: Graph, node: int) -> bool:
@@ -30,6 +34,8 @@ def wall_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> tuple[
         levels = max(1.0, float(np.log2(extent)))
         call = costs.sort_call_ns + rows * extent * levels * costs.sort_element_ns
         return call, rows * extent * extent * costs.sort_pair_ns
+    if name in COLLECTIVES:
+        return MEETING_NS, 0.0
     windows = _windows(graph, node)
     return costs.scatter_ns * windows, costs.scatter_loop_ns * windows
 

@@ -75,6 +75,19 @@ class FuzzReport:
 
 Progress = Callable[[Trial], None]
 
+DEVICES: Final = 8
+"""CPU devices of a process that runs the set ``devices``, if nothing else is said."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all programs of a run share; see `fuzz`."""
+
+    spec: str
+    devices: int
+    timeout_s: float
+    progress: Progress | None
+
 
 def fuzz(
     spec: str = "fuzz",
@@ -84,6 +97,7 @@ def fuzz(
     timeout_s: float = 120.0,
     workers: int = 2,
     progress: Progress | None = None,
+    devices: int | None = None,
 ) -> FuzzReport:
     """Runs `trials` trials, spread evenly over the programs.
 
@@ -95,16 +109,20 @@ def fuzz(
         timeout_s: a trial that takes longer counts as a hang.
         workers: child processes at once.
         progress: called after every trial.
+        devices: CPU devices of every child process; one by default, `DEVICES` for the set ``devices``.
 
     Raises:
         WorkloadError: there is no such set or program.
     """
-    if workers < 1:
+    if devices is None:
+        devices = DEVICES if spec == "devices" else 1
+    if min(workers, devices) < 1:
         raise WorkloadError(
-            what=f"workers={workers}; there must be at least 1",
+            what=f"workers={workers}, devices={devices}; there must be at least 1",
             where="graphopt fuzz",
-            fix="Ask for one child process per core.",
+            fix="Ask for one child process per core, and for one or more devices.",
         )
+    job = _Job(spec, devices, timeout_s, progress)
     chosen = list(select_programs(spec, graphs, "graphopt fuzz"))
     share, extra = divmod(trials, len(chosen))
     jobs = [
@@ -115,10 +133,7 @@ def fuzz(
     report = FuzzReport()
     children = _Children()
     with ThreadPoolExecutor(workers) as pool:
-        futures = [
-            pool.submit(_fuzz_program, spec, name, seeds, timeout_s, progress, children)
-            for name, seeds in jobs
-        ]
+        futures = [pool.submit(_fuzz_program, job, name, seeds, children) for name, seeds in jobs]
         try:
             for future in futures:
                 report.trials.extend(future.result())
@@ -161,33 +176,27 @@ class _Children:
                 child.kill()
 
 
-def _fuzz_program(
-    spec: str,
-    name: str,
-    seeds: range,
-    timeout_s: float,
-    progress: Progress | None,
-    children: _Children,
-) -> list[Trial]:
+def _fuzz_program(job: _Job, name: str, seeds: range, children: _Children) -> list[Trial]:
     """All trials of one program; a child that dies is replaced and the next seed goes on."""
     out: list[Trial] = []
     child: Child | None = None
+    arguments = ["-m", "graphopt.evaluate.fuzzing.worker", job.spec, name, str(job.devices)]
     try:
         for seed in seeds:
             if child is None:
-                child = children.start(["-m", "graphopt.evaluate.fuzzing.worker", spec, name], name)
+                child = children.start(arguments, name)
             if child is None:
                 break
             try:
-                answer = json.loads(child.ask(json.dumps({"seed": seed}), timeout_s))
+                answer = json.loads(child.ask(json.dumps({"seed": seed}), job.timeout_s))
                 trial = Trial(name, seed, **answer)
             except ChildFailure as failure:
                 children.end(child)
                 child = None
                 trial = Trial(name, seed, failure.kind, f"{failure.what}\n{failure.detail[-1500:]}")
             out.append(trial)
-            if progress is not None:
-                progress(trial)
+            if job.progress is not None:
+                job.progress(trial)
     finally:
         if child is not None:
             children.end(child)

@@ -18,6 +18,7 @@ def run_fuzz(
     timeout_s: float,
     workers: int,
     console: Console | None = None,
+    devices: int | None = None,
 ) -> FuzzReport:
     """`fuzz` with a progress bar; failures are printed as they come, the report at the end."""
     console = console or Console()
@@ -33,6 +34,6 @@ def run_fuzz(
                 bar.console.print(f"{trial.program} seed {trial.seed}: {trial.status}")
             bar.update(task, advance=1, description=f"fuzz ({failed} failed) {trial.program}")
 
-        report = fuzz(spec, graphs, trials, seed, timeout_s, workers, advance)
+        report = fuzz(spec, graphs, trials, seed, timeout_s, workers, advance, devices)
     console.print(str(report), markup=False, highlight=False)
     return report

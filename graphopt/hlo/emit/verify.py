@@ -12,6 +12,7 @@ from math import prod
 from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError, VerificationError
+from graphopt.hlo.graph.collectives import trace
 from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import (
@@ -64,10 +65,10 @@ def _violation(rule: str, node: str, what: str) -> VerificationError:
 
 
 def check_signature(module: ModuleIndex, original: ModuleIndex) -> None:
-    """Checks that a module takes and returns what the incoming one does.
+    """Checks that a module takes, returns and exchanges with other devices what the incoming one does.
 
     Raises:
-        VerificationError: rules ``entry-result`` and ``entry-parameters``.
+        VerificationError: rules ``entry-result``, ``entry-parameters`` and ``collective-order``.
     """
     ours = module.computations[module.proto.entry_computation_id]
     theirs = original.computations[original.proto.entry_computation_id]
@@ -75,6 +76,8 @@ def check_signature(module: ModuleIndex, original: ModuleIndex) -> None:
         raise _violation("entry-result", ours.proto.name, "the result shape changed")
     if _parameters(ours) != _parameters(theirs):
         raise _violation("entry-parameters", ours.proto.name, "the parameters changed")
+    if trace(module) != trace(original):
+        raise _violation("collective-order", ours.proto.name, "devices would meet in another order")
 
 
 def _check_in_place(module: ModuleIndex) -> None:

@@ -133,6 +133,7 @@ class Builder:
                         self._freeze(node, FROZEN_ROOT, "control-dependency")
         for local in pinned:
             self._freeze_chain(self.values[computation.id, local])
+        self.made.keep_meetings(computation)
 
     def _pinned(self, computation: ComputationIndex) -> set[int]:
         """Local ids of values that must keep a buffer of their own.

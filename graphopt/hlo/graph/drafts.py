@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
+from graphopt.hlo.graph.collectives import meetings
 from graphopt.hlo.graph.in_place import InPlaceAnalysis, Value
 from graphopt.hlo.module.index import ComputationIndex, ModuleIndex
 from graphopt.machine import UnitKind
@@ -54,3 +57,13 @@ class Drafts:
     values: dict[tuple[int, int], int] = field(default_factory=dict)
     order: list[list[int]] = field(default_factory=list)
     owners: list[ComputationIndex] = field(default_factory=list)
+
+    @cached_property
+    def _meetings(self) -> dict[int, list[int]]:
+        return meetings(self.module)
+
+    def keep_meetings(self, computation: ComputationIndex) -> None:
+        """Orders what waits for other devices in a computation whose drafts are made."""
+        met = [self.values[computation.id, i] for i in self._meetings.get(computation.id, ())]
+        for before, after in pairwise(met):
+            self.drafts[after].control.append(before)

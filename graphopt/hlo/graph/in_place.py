@@ -19,6 +19,7 @@ from typing import Final
 
 from graphopt.hlo.graph.targets import Path, declared_aliases, donated_results, fusion_targets
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
+from graphopt.hlo.module.opcodes import COLLECTIVES
 from graphopt.hlo.module.proto import DType
 
 Value = tuple[int, Path]
@@ -28,7 +29,7 @@ _ALIASES: Final = frozenset({"tuple", "get-tuple-element", "bitcast", "parameter
 """Opcodes that name a buffer without reading it."""
 
 
-_TUPLES: Final = frozenset(
+_TUPLES: Final = COLLECTIVES | frozenset(
     "tuple parameter get-tuple-element while conditional call custom-call fusion reduce sort scatter "
     "rng-bit-generator after-all infeed outfeed opt-barrier map reduce-window topk".split()
 )
@@ -278,6 +279,8 @@ class InPlaceAnalysis:
         if opcode == "fusion":
             targets = [(i, ()) for i in self.fusion_targets(instruction.called[0])]
             return targets + declared_aliases(instruction)
+        if opcode == "ragged-all-to-all":
+            return [(1, ())]
         if opcode == "custom-call":
             return declared_aliases(instruction)
         if opcode == "while":

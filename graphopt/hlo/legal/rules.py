@@ -23,6 +23,7 @@ from graphopt.hlo.graph.derived import derives
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Computation, Graph
 from graphopt.hlo.legal.region_support import regional_nodes
 from graphopt.hlo.module import backend_config
+from graphopt.hlo.module.index import device_count
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.rules import opened, restructure_rules
@@ -167,6 +168,15 @@ PARTITION_RULE: Final = Rule(
 )  # fmt: skip
 
 
+SHARED_CORES_RULE: Final = Rule(
+    "shared-cores", "unit", UnitKind.LOOP, "the program's other devices run on these cores too",
+    lambda f: np.zeros(len(f.graph), np.bool_),
+)  # fmt: skip
+
+
+ALL_RULES: Final = (*RULES, PARTITION_RULE, SHARED_CORES_RULE)
+
+
 def _shares_read_buffer(facts: Facts) -> BoolArray:
     """Values behind the bitcast that names a shared buffer, and that something else reads too."""
     out = facts.frozen(FROZEN_FUSED, "own-buffer")
@@ -258,7 +268,7 @@ def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
             the rules do not describe this module.
     """
     facts = Facts(graph)
-    names = list(dict.fromkeys([*(r.name for r in RULES), PARTITION_RULE.name, *RESTRUCTURE_RULES]))
+    names = list(dict.fromkeys([*(r.name for r in ALL_RULES), *RESTRUCTURE_RULES]))
     masks = Masks(
         rules=tuple(names),
         fuse_rule=np.full((len(graph), 2), ALLOWED, np.int16),
@@ -275,6 +285,7 @@ def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
         masks.restructure_rule[:, 1:] = names.index("other-operation")
     _apply(facts, masks, ("unit",))
     _add_partition_rules(graph, facts, masks, names.index(PARTITION_RULE.name))
+    _add_shared_cores(graph, masks, names.index(SHARED_CORES_RULE.name))
     if replacements:
         _check_default(graph, masks)
     return masks
@@ -318,6 +329,18 @@ def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) ->
                 )
             ):
                 masks.unit_rule[node, column] = rule
+
+
+def _add_shared_cores(graph: Graph, masks: Masks, rule: int) -> None:
+    """Kernels of several threads only where XLA made them, or where every device has as many cores."""
+    devices = device_count(graph.source.module)
+    if devices == 1:
+        return
+    threads = np.array([u.threads if u.kind is UnitKind.LOOP else 1 for u in graph.units])
+    own = max(1, int(threads.max()) // devices)
+    for column in np.flatnonzero(threads > own).tolist():
+        rules = masks.unit_rule[:, column]
+        rules[(rules == ALLOWED) & (graph.default.unit != column)] = rule
 
 
 def _check_default(graph: Graph, masks: Masks) -> None:

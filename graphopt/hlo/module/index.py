@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError, UnsupportedModuleError
-from graphopt.hlo.module.opcodes import MULTI_DEVICE_OPS, OP_BY_NAME
+from graphopt.hlo.module.opcodes import ASYNCHRONOUS_OPS, OP_BY_NAME
 from graphopt.hlo.module.proto import SUB_BYTE_DTYPES, DType, HloModuleProto
 
 LOCAL_ID: Final = 0xFFFFFFFF
@@ -235,7 +235,7 @@ def check_supported(
 
     Raises:
         UnsupportedModuleError: with the name of the rule in ``rule``: donation,
-            multi-device, dynamic-shape, unknown-opcode, sub-byte, too-large, shared-computation.
+            asynchronous, dynamic-shape, unknown-opcode, sub-byte, too-large, shared-computation.
     """
     proto = module.proto
     rules: tuple[tuple[str, bool, str], ...] = (
@@ -244,7 +244,6 @@ def check_supported(
             has_donation(module) and not allow_donation,
             "a rewritten module would lose its donated buffers",
         ),
-        ("multi-device", _replicas(proto) > 1, "the module is for several devices"),
         ("dynamic-shape", bool(proto.is_dynamic), "the module has dynamic shapes"),
         (
             "too-large",
@@ -265,8 +264,9 @@ def has_donation(module: ModuleIndex) -> bool:
     return bool(module.proto.input_output_alias) or bool(module.proto.buffer_donor)
 
 
-def _replicas(proto: Any) -> int:
-    assignment = proto.device_assignment
+def device_count(module: ModuleIndex) -> int:
+    """How many devices run the module together, in all processes; 1 if it does not say."""
+    assignment = module.proto.device_assignment
     return max(1, int(assignment.replica_count)) * max(1, int(assignment.computation_count))
 
 
@@ -278,8 +278,8 @@ def _unsupported(rule: str, message: str, where: str) -> UnsupportedModuleError:
 
 def _check_instruction(instruction: Instruction) -> None:
     opcode = instruction.opcode
-    if opcode in MULTI_DEVICE_OPS:
-        raise _unsupported("multi-device", f"{opcode} is for several devices", instruction.name)
+    if opcode in ASYNCHRONOUS_OPS:
+        raise _unsupported("asynchronous", f"{opcode} goes on beside others", instruction.name)
     if opcode not in OP_BY_NAME:
         raise _unsupported("unknown-opcode", f"opcode {opcode!r} is not known", instruction.name)
     for leaf in leaves(instruction.shape):

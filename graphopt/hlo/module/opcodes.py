@@ -69,6 +69,11 @@ _COSTLY_ELEMENTWISE: dict[str, float] = {
 _CHEAP_TRIGONOMETRY = frozenset({"sine", "cosine", "tan"})
 """XLA counts these among the operations that it may recompute."""
 
+_COLLECTIVES = (
+    "all-gather all-reduce all-to-all collective-broadcast collective-permute ragged-all-to-all "
+    "reduce-scatter"
+).split()
+
 _ROWS: list[tuple[str, OpKind, bool, bool, bool, float]] = [
     ("parameter", OpKind.STRUCTURE, False, True, False, 0.0),
     ("constant", OpKind.STRUCTURE, True, True, False, 0.0),
@@ -119,6 +124,9 @@ _ROWS: list[tuple[str, OpKind, bool, bool, bool, float]] = [
     ("triangular-solve", OpKind.RUNTIME, False, False, True, 8.0),
     ("batch-norm-inference", OpKind.RUNTIME, False, False, True, 4.0),
     ("stochastic-convert", OpKind.RUNTIME, False, False, True, 2.0),
+    *((name, OpKind.RUNTIME, False, False, True, 1.0) for name in _COLLECTIVES),
+    ("partition-id", OpKind.RUNTIME, False, False, False, 0.0),
+    ("replica-id", OpKind.RUNTIME, False, False, False, 0.0),
 ]
 
 OPS: Final[tuple[Op, ...]] = tuple(Op(row[0], i, *row[1:]) for i, row in enumerate(_ROWS))
@@ -126,15 +134,17 @@ OPS: Final[tuple[Op, ...]] = tuple(Op(row[0], i, *row[1:]) for i, row in enumera
 
 OP_BY_NAME: Final[dict[str, Op]] = {op.name: op for op in OPS}
 
-MULTI_DEVICE_OPS: Final = frozenset(
-    "all-gather all-reduce all-to-all collective-broadcast collective-permute partition-id "
-    "ragged-all-to-all reduce-scatter replica-id send send-done recv recv-done async-start "
-    "async-update async-done all-reduce-start all-reduce-done all-gather-start all-gather-done "
-    "collective-permute-start collective-permute-done copy-start copy-done domain".split()
-)
-"""Opcodes of modules for several devices (or asynchronous ones); such modules are left alone."""
+COLLECTIVES: Final = frozenset(_COLLECTIVES)
+"""Opcodes in which several devices take part: each waits for the others, so all keep one order."""
 
-SIDE_EFFECTS: Final = frozenset(
+ASYNCHRONOUS_OPS: Final = frozenset(
+    "send send-done recv recv-done async-start async-update async-done all-reduce-start "
+    "all-reduce-done all-gather-start all-gather-done collective-permute-start "
+    "collective-permute-done copy-start copy-done domain".split()
+)
+"""Opcodes that go on beside others; XLA:CPU writes none of them, and modules with one are left alone."""
+
+SIDE_EFFECTS: Final = COLLECTIVES | frozenset(
     "infeed outfeed custom-call after-all rng rng-bit-generator rng-get-and-update-state "
     "add-dependency while conditional call".split()
 )

@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
-from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, Instruction, ModuleIndex, Role
+from graphopt.hlo.module.index import (
+    LOCAL_ID,
+    ComputationIndex,
+    Instruction,
+    ModuleIndex,
+    Role,
+    device_count,
+)
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloInstructionProto
 from graphopt.hlo.restructure.rows.unroll import MAX_TRIPS
@@ -27,6 +34,7 @@ from graphopt.hlo.restructure.writing.values import array_shape
 
 RULES: Final = {
     "not-the-program": "only the program's first parameter stands for the program",
+    "several-devices": "a device would wait on that thread for others, whose programs it has to start",
     "convolution": "a convolution is computed by all threads, and takes an unknown time",
     "calls-out": "it calls code that may wait for something, or call Python",
     "unknown-trips": "it may run for any time: a loop's trip count is not known",
@@ -60,6 +68,8 @@ def forbids(candidate: Candidate) -> str | None:
     graph, node = candidate.graph, candidate.node
     if node != first_parameter(graph):
         return "not-the-program"
+    if device_count(graph.source.module) > 1:
+        return "several-devices"
     if any(c.role is Role.LOOP_BODY and c.trip_count is None for c in graph.computations):
         return "unknown-trips"
     if (graph.executions * graph.elements).sum() > MAX_ELEMENTS:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, leaves
+from graphopt.hlo.module.opcodes import COLLECTIVES
 from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
@@ -29,7 +30,7 @@ RULES: Final = {
     "unroll-by-body": "the body holds an operation whose repetitions must keep their order, or no tuple",
 }
 
-_ORDERED: Final = frozenset(
+_ORDERED: Final = COLLECTIVES | frozenset(
     "infeed outfeed rng rng-get-and-update-state send recv after-all add-dependency custom-call".split()
 )
 """Operations with effects beyond their results, or that may have some."""
