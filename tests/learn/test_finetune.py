@@ -12,7 +12,7 @@ from graphopt.corpus.demo import DEMO
 from graphopt.errors import ConfigError
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.collecting.problems import Problem
-from graphopt.learn.collecting.scorers import Bench, MeasuredScorer
+from graphopt.learn.collecting.scorers import Bench, RatioScorer
 from graphopt.learn.finetune import finetune
 from graphopt.learn.training.elites import make_label, stored_winner
 from graphopt.policy.network.numpy_network import NumpyPolicy
@@ -109,7 +109,7 @@ def test_whole_modules_are_measured_once_each(tmp_path):
     with Bench(Store(tmp_path / "store.sqlite")) as bench:
         problem = problem_of("layernorm", bench)
         scorer = problem.scorer("measured")
-        assert isinstance(scorer, MeasuredScorer)
+        assert isinstance(scorer, RatioScorer)
         other = problem.graph.masks.sample(
             np.random.default_rng(0), problem.graph.default, change=0.2
         )
