@@ -70,7 +70,9 @@ def test_the_bank_learns_what_is_measured_in_place(tmp_path):
         known = problem.scorer("bank").score(DecisionBatch.stack([problem.graph.default]))
         assert known.measured == 0
         problem.graph.masks.check(label.decisions)
-        assert label.log_speedup >= 0.0
+        default = DecisionBatch.stack([problem.graph.default, label.decisions])
+        seconds = problem.scorer("bank").score(default).seconds
+        assert label.log_speedup == pytest.approx(np.log(seconds[0] / seconds[1]))
         assert problem.confirm("analytic", problem.graph.default) is None
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.closing import Closing
 from graphopt.corpus.program import Program
 from graphopt.errors import GraphOptError, MeasureError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
@@ -46,7 +46,7 @@ class Problem(Protocol):
         """Where it comes from, for its inputs; None if unknown."""
 
 
-class Bench:
+class Bench(Closing):
     """Makes scorers and measures; its worker processes end with it.
 
     Attributes:
@@ -67,19 +67,6 @@ class Bench:
         self._model: KernelModel | None = None
         self._runners: OrderedDict[str, Runner] = OrderedDict()
         self._unmeasurable: set[str] = set()
-
-    def __enter__(self) -> Bench:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ends all workers."""
-        self.close()
 
     def close(self) -> None:
         """Ends all workers."""
