@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Annotated, Literal, Union
 
 import tyro
 
-from graphopt.errors import GraphOptError
+from graphopt.errors import exit_status
 from graphopt.extras import require
 from graphopt.policy.registry import DEFAULT
 
@@ -257,22 +256,15 @@ class Bench:
     """Measure the plugin itself: identity rewrites and overhead."""
 
     what: Annotated[str, tyro.conf.Positional] = "all"
-    """identity, overhead, scaling, bank, bank-corpus, env, agents, search, methods, policy, lazy, faults,
-    placement, placement-real, placement-models, placement-scale or all."""
+    """identity, overhead, scaling or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
-    graphs: tuple[str, ...] = ()
-    """For search and methods: names of held-out programs; every fourth if none is given."""
-    out: Path = Path("report/bench")
-    """Directory for what search has finished: the same command goes on after an interruption."""
 
     def run(self) -> int:
         """Always exit status 0."""
-        require("measuring graphopt", "train")
-        require("measuring graphopt", "env")
         from graphopt.evaluate.bench import run_bench
 
-        run_bench(self.what, self.budget_s, self.out, self.graphs)
+        run_bench(self.what, self.budget_s)
         return 0
 
 
@@ -378,17 +370,13 @@ Commands = Union[  # noqa: UP007 - tyro reads the union at run time
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        if argv[:1] == ["run"]:  # everything after it belongs to the script
-            return Run(tuple(argv[1:])).run()
-        if argv[:1] == ["train"]:
-            return Train(tuple(argv[1:])).run()
-        return tyro.cli(Commands, prog="graphopt", args=argv).run()
-    except GraphOptError as error:
-        print(f"graphopt: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+    def run() -> int:
+        """The command with its options; what follows `run` and `train` is for others to parse."""
+        own = {"run": Run, "train": Train}.get(argv[0]) if argv else None
+        command = (
+            tyro.cli(Commands, prog="graphopt", args=argv) if own is None else own(tuple(argv[1:]))
+        )
+        return command.run()
+
+    return exit_status("graphopt", run)

@@ -6,6 +6,9 @@ Every error says three things, each kept as an attribute: `what` happened, `wher
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -127,3 +130,17 @@ class StoreError(GraphOptError):
 
 class MeasureError(GraphOptError):
     """Raised when a module cannot be compiled, run or timed apart from its program."""
+
+
+def exit_status(program: str, run: Callable[[], int]) -> int:
+    """What a command returns: `run`'s status, 2 with a message for our errors, 130 after an interrupt."""
+    try:
+        return run()
+    except GraphOptError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -25,7 +25,8 @@ from graphopt.evaluate.commands.tune import run_tune
 from graphopt.policy.registry import DEFAULT
 
 COMMANDS = (
-    "demo", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench", "doctor"
+    "demo", "fill", "ship", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench",
+    "doctor",
 )  # fmt: skip
 
 
@@ -100,7 +101,9 @@ def test_the_help_lists_the_commands(capsys):
         main(["--help"])
     assert caught.value.code == 0
     output = capsys.readouterr().out
-    for command in (*COMMANDS, "run"):
+    classes = {command.__name__.lower() for command in get_args(cli.Commands)}
+    assert classes == {*COMMANDS, "run", "train"}
+    for command in sorted(classes):
         assert re.search(rf"\b{command}\b", output), f"{command} is not listed"
 
 
@@ -168,9 +171,13 @@ def test_the_exit_status_reaches_the_shell(tmp_path):
 def test_a_place_for_results_that_does_not_exist(workloads, tmp_path, capsys):
     out = tmp_path / "new" / "rows.json"
     command = "demo --workloads some_workloads:WAVES --budget-s 0.1 --out"
-    status = main([*command.split(), str(out)])
-    # Made, or refused with a message: but not lost after the measurements.
-    assert (status == 0 and out.is_file()) or (status == 2 and capsys.readouterr().err)
+    # Refused before anything is measured: results must not be lost after it.
+    assert main([*command.split(), str(out)]) == 2
+    captured = capsys.readouterr()
+    assert "there is no folder" in captured.err and not captured.out
+    out.parent.mkdir()
+    assert main([*command.split(), str(out)]) == 0
+    assert [row["name"] for row in json.loads(out.read_text())] == ["wave"]
 
 
 def test_an_interrupt(monkeypatch):
@@ -258,9 +265,9 @@ def test_fuzz_passes_its_options_on_and_fails_on_failures(calls, failures, statu
 def test_bench_passes_its_options_on(calls):
     seen = calls("graphopt.evaluate.bench", "run_bench", None)
     assert main(["bench"]) == 0
-    assert main(["bench", "methods", "--budget-s", "1", "--graphs", "a", "b"]) == 0
+    assert main(["bench", "overhead", "--budget-s", "1"]) == 0
     assert seen[0]["what"] == "all"
-    assert {"what": "methods", "budget_s": 1.0, "graphs": ("a", "b")}.items() <= seen[1].items()
+    assert {"what": "overhead", "budget_s": 1.0}.items() <= seen[1].items()
 
 
 @pytest.mark.parametrize(("healthy", "status"), [(True, 0), (False, 1)])

@@ -18,6 +18,7 @@ PACKAGE = Path(graphopt.__file__).parent
 # Lowest first. A module imports from its own layer and from lower ones, nothing else.
 LAYERS = (
     "errors",
+    "closing",
     "extras",
     "files",
     "locations",

@@ -178,6 +178,10 @@ def test_errors_are_those_of_jax(store):
 
 def test_many_signatures_are_forgotten(store, monkeypatch):
     monkeypatch.setattr(own_jit, "MAX_SIGNATURES", 3)
+    asked = []
+    monkeypatch.setattr(own_jit, "_options", lambda *call: asked.append(call) or {})
     fn = graphopt.jit(wave, store=store)
-    for n in (1, 2, 3, 4, 5, 1):
+    for n in (1, 2, 3, 3, 2, 1, 4, 1):
         np.testing.assert_allclose(fn(X[:n]), wave(X[:n]), rtol=1e-6)
+    # Three are remembered; the fourth makes room for itself by forgetting them, the first among them.
+    assert len(asked) == 5

@@ -268,7 +268,7 @@ def node_work(
         if node in windows:
             ns = windows[node].loop_ns
         else:
-            ns = _compute_ns(graph, node, costs, elements[written], node in library)
+            ns = compute_ns(graph, node, costs, elements[written], node in library)
         if not fused[node]:
             moved = nbytes[written]
             cached = moved <= costs.cached_bytes
@@ -285,8 +285,8 @@ def _written(graph: Graph, node: int) -> int:
     return node
 
 
-def _compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library: bool) -> float:
-    """Nanoseconds to compute `count` elements of a node."""
+def compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library: bool) -> float:
+    """Nanoseconds to compute `count` elements of a node; a reduction is computed as a whole."""
     op = graph.ops[node]
     if op.name == "reduce":
         read = float(max(graph.elements[node], graph.elements[graph.operand_lists[node][0]]))

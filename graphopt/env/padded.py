@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from graphopt.env.fusion_placement import FusionPlacementEnv
 from graphopt.env.observation import EDGE_FEATURES
-from graphopt.env.rewards import DEFAULT_SOURCE, RewardSource
 from graphopt.env.sources import DEFAULT_GRAPHS, GraphSources
 from graphopt.errors import ConfigError
 from graphopt.measure.plans import Outcome
@@ -69,32 +68,18 @@ class FusionPlacementPaddedEnv(FusionPlacementEnv):
         self,
         graphs: GraphSources = DEFAULT_GRAPHS,
         *,
-        reward: str | RewardSource = DEFAULT_SOURCE,
-        scale: str = "log_ratio",
-        horizon: int = 1,
         strict: bool = False,
-        details: bool = True,
-        max_nodes: int | None = None,
         max_edges: int | None = None,
-        render_mode: str | None = None,
+        **arguments: Any,
     ) -> None:
-        """Loads the graphs; see the class for the arguments.
+        """Loads the graphs; see the class for the arguments, others are those of `FusionPlacementEnv`.
 
         Raises:
             ConfigError: an argument has no usable value, or no graph is small enough.
             WorkloadError: a program cannot be found or built.
         """
         self._max_edges = max_edges
-        super().__init__(
-            graphs,
-            reward=reward,
-            scale=scale,
-            horizon=horizon,
-            strict=strict,
-            details=details,
-            max_nodes=max_nodes,
-            render_mode=render_mode,
-        )
+        super().__init__(graphs, strict=strict, **arguments)
 
     def _make_spaces(self) -> None:
         edges = [

@@ -3,21 +3,14 @@
 * ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
 * ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 * ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
-* ``bank``, ``bank-corpus``: is the additive score true?
-* ``env``, ``agents``: the environment's speed, and what agents reach in it.
-* ``search``: evaluations that the policy saves a search, in `graphopt.evaluate.bench_search`.
-* ``methods``: every way to decide at equal evaluations and seconds, in `graphopt.evaluate.bench_methods`.
-* ``policy``: milliseconds of a learned policy, in `graphopt.evaluate.bench_policy`.
-* ``faults``: a thousand injected failures of measuring workers, in `graphopt.evaluate.bench_faults`.
-* ``lazy``: recording, cuts, training and memory of lazy tensors.
+
+Benchmarks of research questions are in the repository: ``python -m benchmarks``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Final
 
@@ -26,14 +19,8 @@ from rich.table import Table
 
 from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import builtin_programs, load_programs
+from graphopt.corpus.workloads import load_programs
 from graphopt.errors import WorkloadError
-from graphopt.evaluate.bench_faults import bench_faults
-from graphopt.evaluate.bench_methods import bench_methods
-from graphopt.evaluate.bench_placement_models import bench_models, bench_scale
-from graphopt.evaluate.bench_placement_real import bench_model, bench_real
-from graphopt.evaluate.bench_policy import bench_policy
-from graphopt.evaluate.bench_search import bench_search
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module.index import parse
@@ -46,80 +33,31 @@ MIN_INSTRUCTIONS: Final = 200
 
 IDENTITY_COMPILES: Final = 5
 
-LARGE: Final = ("scan_many_carries_grad",)
-"""Not in the check of the kernel bank: 40 compiles of 2,360 nodes take longer than all others together."""
-
-SEARCHES: Final = ("search", "methods")
-"""Benchmarks that take names of programs."""
-
 SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
 
 
-def run_bench(
-    what: str,
-    budget_s: float,
-    out: Path = Path("report/bench"),
-    graphs: Sequence[str] = (),
-    console: Console | None = None,
-) -> None:
+def run_bench(what: str, budget_s: float, console: Console | None = None) -> None:
     """Runs one benchmark or all and prints tables.
 
     Args:
         what: name of one benchmark, or all.
         budget_s: seconds of timing per program.
-        out: directory for what a long benchmark has finished, so that it can go on.
-        graphs: names of held-out programs for searches; empty for every fourth.
         console: what is written to.
 
     Raises:
-        WorkloadError: there is no such benchmark, or no such program, or it takes no names.
+        WorkloadError: there is no such benchmark.
     """
     console = console or Console(width=110)
-    benches: dict[str, Callable[[Console, float], None]] = {
-        "identity": _identity,
-        "overhead": _overhead,
-        "scaling": _scaling,
-        "bank": _bank,
-        "bank-corpus": _bank_corpus,
-        "env": _env,
-        "agents": _agents,
-        "search": lambda console, _: bench_search(console, out, graphs),
-        "methods": lambda console, _: bench_methods(console, out, graphs),
-        "policy": bench_policy,
-        "faults": bench_faults,
-        "lazy": _lazy,
-        "placement-real": bench_real,
-        "placement": bench_model,
-        "placement-models": bench_models,
-        "placement-scale": bench_scale,
-    }
+    benches = {"identity": _identity, "overhead": _overhead, "scaling": _scaling}
     if what != "all" and what not in benches:
         raise WorkloadError(
             what=f"no benchmark {what!r}",
             where="graphopt bench",
-            fix=f"Use {', '.join(benches)} or all.",
-        )
-    if graphs and what not in SEARCHES:
-        raise WorkloadError(
-            what=f"benchmark {what} takes no names of programs",
-            where="graphopt bench --graphs",
-            fix=f"Leave them out, or use {' or '.join(SEARCHES)}.",
+            fix=f"Use {', '.join(benches)} or all; others are in the repository, python -m benchmarks.",
         )
     for name, bench in benches.items():
         if what in (name, "all"):
             bench(console, budget_s)
-
-
-def _env(console: Console, budget_s: float) -> None:
-    from graphopt.evaluate.bench_env import bench_env  # it imports gymnasium
-
-    bench_env(console, budget_s)
-
-
-def _agents(console: Console, budget_s: float) -> None:
-    from graphopt.evaluate.bench_agents import bench_agents
-
-    bench_agents(console, budget_s)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -127,21 +65,6 @@ def _table(title: str, *columns: str) -> Table:
     for position, column in enumerate(columns):
         table.add_column(column, justify="left" if position == 0 else "right")
     return table
-
-
-def _bank(console: Console, budget_s: float) -> None:
-    from graphopt.evaluate.bench_bank import bench_bank
-
-    chosen = ("prefixes", "attention_grad", "conv_grad", "mlp_grad", "viterbi", "clustering")
-    others = [builtin_programs()[name] for name in chosen]
-    demo = [p for name, p in load_programs("demo").items() if name not in LARGE]
-    bench_bank([*others, *demo], console)
-
-
-def _bank_corpus(console: Console, budget_s: float) -> None:
-    from graphopt.evaluate.bench_bank_corpus import bench_bank_corpus
-
-    bench_bank_corpus(console, budget_s)
 
 
 def _identity(console: Console, budget_s: float) -> None:
@@ -279,9 +202,3 @@ def _scaling(console: Console, budget_s: float) -> None:
             f"{cost.total_s / cost.nodes * 1e6:.1f}",
         )  # fmt: skip
     console.print(table)
-
-
-def _lazy(console: Console, budget_s: float) -> None:
-    from graphopt.evaluate.bench_lazy import run_lazy_bench
-
-    run_lazy_bench(console, budget_s)

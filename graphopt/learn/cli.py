@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from graphopt.errors import ConfigError, GraphOptError
+from graphopt.errors import ConfigError, exit_status
 from graphopt.extras import require
 from graphopt.learn.config import CONFIG_NAME, TOY, TrainConfig, load_config
 
@@ -78,17 +77,13 @@ def _settings(source: _Source) -> TrainConfig:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    try:
+
+    def run() -> int:
+        """Parses and trains."""
         require("training a policy", "train")
         return parse(sys.argv[1:] if arguments is None else arguments).run()
-    except GraphOptError as error:
-        print(f"train-policy: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+    return exit_status("train-policy", run)
 
 
 if __name__ == "__main__":

@@ -1,93 +1,71 @@
-"""An analytic cost of decision vectors: no compile, no measurement, the same on every machine.
+"""The cost model of any decision vector: no compile, no measurement, the same on every machine.
 
-A module's time is taken as the sum over its clusters and plain instructions of work, memory traffic
-and dispatch, times how often each runs. It orders obvious choices rightly (dispatch in hot loops,
-recomputed producers, passes over large arrays) and knows nothing of caches or code quality: for
-continuous integration and first experiments, not for claims. Constants are orders of magnitude of
-jaxlib 0.10.2 on x86.
+`graphopt.costs.model` prices a program under XLA's own decisions; this adds up the same figures over the
+clusters and plain instructions that other decisions come to: work, memory traffic and dispatch, times how
+often each runs. It orders obvious choices rightly (dispatch in hot loops, recomputed producers, passes over
+large arrays) and knows nothing of caches or code quality: for continuous integration and first experiments,
+not for claims.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
-import numpy as np
-
-from graphopt.hlo import DecisionBatch, Graph
-from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
+from graphopt.costs.evaluations import shares
+from graphopt.costs.model import CostModel, compute_ns, trips
+from graphopt.costs.opaque import is_wall, wall_costs
+from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.hlo.plan.regions import Plan, Region
-from graphopt.machine import UnitKind
-from graphopt.measure.plans import Outcome, planned, vector_key
-from graphopt.measure.scoring import Scores
+from graphopt.machine import CpuCosts, UnitKind
+from graphopt.measure.plans import Outcome, planned
+from graphopt.measure.scoring import Scores, VectorMemory
 
-THUNK_NS: Final = 55.0
-"""Dispatch of one kernel, plain instruction or native region by the thunk executor."""
-
-LOOP_NS: Final = 150.0
-"""One iteration of a while loop that the thunk executor runs, beside what is inside."""
-
-CALL_NS: Final[dict[UnitKind, float]] = {
-    UnitKind.LOOP: 0.0,
-    UnitKind.LIBRARY: 1500.0,
-    UnitKind.RUNTIME: 400.0,
-    UnitKind.NATIVE: 0.0,
-}
-"""What one call of a unit costs beside dispatch."""
-
-PARALLEL_NS: Final = 2000.0
-"""Handing the parts of a kernel to other threads and waiting for them."""
-
-OPERATIONS_PER_NS: Final = 24.0
-SCALAR_OPERATIONS_PER_NS: Final = 4.0
-"""Units of `Op.cost` per nanosecond, vectorised and not."""
-
-DOT_FLOPS_PER_NS: Final = 40.0
-NATIVE_DOT_FLOPS_PER_NS: Final = 1.5
-"""Matrix products by a library and by plain loops."""
-
-BYTES_PER_NS: Final = 10.0
-CACHED_BYTES_PER_NS: Final = 40.0
-CACHED_BYTES: Final = 1 << 19
-"""Arrays up to this size move at the speed of the second-level cache."""
-
-SHORT: Final = 16
-"""Arrays of fewer elements are not vectorised."""
-
-_WHOLE_OPERAND: Final = frozenset({"concatenate", "pad"})
-_FREE: Final = frozenset({"bitcast"})
+COSTS: Final = CpuCosts()
+"""Facts of no machine in particular: scores are the same everywhere."""
 
 
 class AnalyticModel:
     """Costs of the parts of one graph's modules."""
 
-    def __init__(self, graph: Graph) -> None:
-        """Computes what does not depend on decisions."""
+    def __init__(self, graph: Graph, costs: CpuCosts = COSTS) -> None:
+        """Computes what does not depend on decisions.
+
+        Args:
+            graph: of the program.
+            costs: of the machine.
+        """
         self.graph = graph
-        self.cores = max(unit.threads for unit in graph.units)
+        self.costs = costs
+        self.model = CostModel(graph, costs)
         self.elements: list[int] = graph.elements.tolist()
         self.nbytes: list[int] = graph.nbytes.tolist()
         self.executions: list[float] = graph.executions.tolist()
-        self.per_element = [
-            op.cost / (OPERATIONS_PER_NS if self._vectorises(node) else SCALAR_OPERATIONS_PER_NS)
+        self.per_element = [self._element_ns(node, library=False) for node in range(len(graph))]
+        self.in_library = {
+            node: self._element_ns(node, library=True)
             for node, op in enumerate(graph.ops)
-        ]
-        self.flops = {
-            node: _dot_flops(graph, node) for node, op in enumerate(graph.ops) if op.name == "dot"
+            if op.kind is OpKind.REDUCING
         }
-        callers: dict[int, float] = {}
-        for computation in graph.computations:
-            if computation.caller is not None and graph.ops[computation.caller].name == "while":
-                trips = computation.trip_count
-                callers[computation.caller] = UNKNOWN_TRIPS if trips is None else float(trips)
-        self.trips = callers
+        self.shares = [
+            tuple(self.elements[o] / max(1, self.elements[node]) for o in graph.operand_lists[node])
+            if graph.ops[node].name == "dot"
+            else share
+            for node, share in enumerate(shares(graph))
+        ]
 
-    def _vectorises(self, node: int) -> bool:
-        name = self.graph.ops[node].name
-        return self.elements[node] >= SHORT and name not in ("gather", "dynamic-slice")
+    def _element_ns(self, node: int, library: bool) -> float:
+        """Nanoseconds of one element of a node's result, what it reads not counted."""
+        op, count = self.graph.ops[node], max(1, self.elements[node])
+        if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "dot":
+            return 0.0
+        if node in self.model.windows:
+            return self.model.windows[node].loop_ns / count
+        return compute_ns(self.graph, node, self.costs, count, library) / count
 
     def item_seconds(self, outcome: Outcome) -> dict[int, float]:
         """Seconds per run of the module of every item, by item.
@@ -119,7 +97,7 @@ class AnalyticModel:
         for entry in plan.entries:
             region = isinstance(entry, Region)
             members: Iterable[int] = entry.items if isinstance(entry, Region) else (entry,)
-            dispatch = 0.0 if native else THUNK_NS
+            dispatch = 0.0 if native else self.costs.thunk_ns
             for item in members:
                 times = self.executions[item]
                 ns = self._item_ns(item, clustering, native or region)
@@ -135,82 +113,68 @@ class AnalyticModel:
         cluster = clustering.clusters.get(item)
         if cluster is not None:
             return self._cluster_ns(cluster, native)
-        op = self.graph.ops[item]
-        if op.kind is OpKind.STRUCTURE or op.name in _FREE:
+        graph, costs = self.graph, self.costs
+        op = graph.ops[item]
+        if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
             return None
         if op.kind is OpKind.CONTROL:
-            return 0.0 if native else LOOP_NS * self.trips.get(item, 1.0)
-        if item in self.flops:
-            return self._dot_ns(item, native)
+            loop = op.name == "while" and not native
+            return costs.loop_ns * trips(graph, self.model.callees[item][0]) if loop else 0.0
+        if is_wall(graph, item):
+            call, replacement = wall_costs(graph, item, costs)
+            return replacement if native else call
+        if op.name == "dot":
+            product = self.model.product(item)
+            return product.plain_ns if native else product.library_ns
         moved = self._move_ns(self.nbytes[item]) + sum(
-            self._move_ns(self.nbytes[operand]) for operand in self.graph.operand_lists[item]
+            self._move_ns(self.nbytes[operand]) for operand in graph.operand_lists[item]
         )
-        call = CALL_NS[UnitKind.RUNTIME] if op.kind is OpKind.RUNTIME and not native else 0.0
+        call = costs.runtime_call_ns if op.kind is OpKind.RUNTIME and not native else 0.0
         return call + self.elements[item] * self.per_element[item] + moved
 
-    def _dot_ns(self, node: int, native: bool) -> float:
-        if native:
-            return self.flops[node] / NATIVE_DOT_FLOPS_PER_NS
-        return CALL_NS[UnitKind.RUNTIME] + self.flops[node] / DOT_FLOPS_PER_NS
-
     def _cluster_ns(self, cluster: Cluster, native: bool) -> float:
-        graph = self.graph
-        unit = graph.units[cluster.unit]
+        unit = self.graph.units[cluster.unit]
         library = unit.kind is UnitKind.LIBRARY
-        work, traffic = self._work_and_traffic(cluster, native, library)
-        if native:
-            return work + traffic
-        if library:
-            return CALL_NS[unit.kind] + (work + traffic) / max(1, self.cores)
-        if unit.threads > 1:
-            return PARALLEL_NS + (work + traffic) / unit.threads
-        return work + traffic
-
-    def _work_and_traffic(
-        self, cluster: Cluster, native: bool, library: bool
-    ) -> tuple[float, float]:
-        """Nanoseconds of computing and of moving data, on one core.
-
-        Users that read a node at their own index share one evaluation of it; every other use adds
-        its own. The library computes every node once.
-        """
-        ops, operand_lists, elements = self.graph.ops, self.graph.operand_lists, self.elements
-        inside = set(cluster.nodes)
-        count: dict[int, float] = {}
-        reads: dict[int, float] = {}
+        count, reads = self._evaluations(cluster, library)
+        ns = sum(self._compute_ns(node, times, library) for node, times in count.items())
         for output in cluster.outputs:
-            count[output] = float(self._written_elements(output))
-        work = 0.0
+            ns += self._move_ns(self._bytes_of(output, self._written_elements(output)))
+        for operand, times in reads.items():
+            ns += self._move_ns(self._bytes_of(operand, min(times, self.elements[operand])))
+        if native:
+            return ns
+        if library:
+            return self.costs.library_call_ns + ns / self.model.cores
+        return ns if unit.threads == 1 else self.costs.handover_ns + ns / unit.threads
+
+    def _compute_ns(self, node: int, times: float, library: bool) -> float:
+        """Nanoseconds of so many evaluations of a node; a product is computed as a whole."""
+        if self.graph.ops[node].name == "dot":
+            product = self.model.product(node)
+            return product.library_ns if library else product.plain_ns
+        rates = self.in_library if library and node in self.in_library else self.per_element
+        return times * rates[node]
+
+    def _evaluations(
+        self, cluster: Cluster, library: bool
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """Evaluations of what is inside a cluster, and of what it reads; the library computes nodes once.
+
+        Users that read a node at their own index share one evaluation of it; every other use adds its own.
+        """
+        inside = set(cluster.nodes)
+        count = {output: float(self._written_elements(output)) for output in cluster.outputs}
+        reads: dict[int, float] = {}
         for node in reversed(cluster.nodes):
-            here = float(elements[node]) if library else count.get(node, 0.0)
-            op = ops[node]
-            share_all = op.kind is OpKind.REDUCING or op.name in _WHOLE_OPERAND
-            if node in self.flops:
-                work += self.flops[node] / (
-                    DOT_FLOPS_PER_NS if library else NATIVE_DOT_FLOPS_PER_NS
-                )
-                share_all = True
-            elif op.kind is OpKind.REDUCING and operand_lists[node]:
-                operand = operand_lists[node][0]
-                work += max(here, float(elements[operand])) * self.per_element[node]
-            else:
-                work += here * self.per_element[node]
-            for operand in operand_lists[node]:
-                each = here
-                if share_all:
-                    each *= max(elements[operand] / max(1, elements[node]), 1e-9)
+            here = float(self.elements[node]) if library else count.get(node, 0.0)
+            count[node] = here
+            elementwise = self.graph.ops[node].kind is OpKind.ELEMENTWISE
+            operands = self.graph.operand_lists[node]
+            for operand, share in zip(operands, self.shares[node], strict=True):
                 target = count if operand in inside else reads
-                if op.kind is OpKind.ELEMENTWISE:
-                    target[operand] = max(target.get(operand, 0.0), each)
-                else:
-                    target[operand] = target.get(operand, 0.0) + each
-        traffic = sum(
-            self._move_ns(self._bytes_of(output, count[output])) for output in cluster.outputs
-        )
-        for operand, evaluations in reads.items():
-            read = min(evaluations, float(elements[operand]))
-            traffic += self._move_ns(self._bytes_of(operand, read))
-        return work, traffic
+                known, each = target.get(operand, 0.0), here * share
+                target[operand] = max(known, each) if elementwise else known + each
+        return count, reads
 
     def _written_elements(self, node: int) -> int:
         """Elements that a root writes; an update in place writes only the update."""
@@ -223,7 +187,9 @@ class AnalyticModel:
         return self.nbytes[node] * elements / max(1, self.elements[node])
 
     def _move_ns(self, nbytes: float) -> float:
-        return nbytes / (BYTES_PER_NS if nbytes > CACHED_BYTES else CACHED_BYTES_PER_NS)
+        costs = self.costs
+        cached = nbytes <= costs.cached_bytes
+        return nbytes / (costs.cached_bytes_per_ns if cached else costs.bytes_per_ns)
 
 
 class AnalyticScorer:
@@ -241,44 +207,23 @@ class AnalyticScorer:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.model = AnalyticModel(graph)
-        self._default_s: float | None = None
-        self._known: dict[bytes, float] = {}
+        self.memory = VectorMemory()
 
-    @property
+    @cached_property
     def default_s(self) -> float:
         """Seconds of XLA's own decisions by this model."""
-        if self._default_s is None:
-            self._default_s = self.model.total_seconds(planned(self.graph, self.graph.default))
-        return self._default_s
+        return self._seconds(self.graph.default)[0]
 
     def score(self, batch: DecisionBatch) -> Scores:
         """Times of B vectors inside the graph's masks; equal vectors are computed once."""
-        seconds = np.empty(len(batch), np.float64)
-        known = 0
-        for index in range(len(batch)):
-            decisions = batch[index]
-            key = vector_key(decisions)
-            found = self._known.get(key)
-            if found is None:
-                found = self.model.total_seconds(planned(self.graph, decisions))
-                if len(self._known) >= _KNOWN_VECTORS:
-                    self._known.clear()
-                self._known[key] = found
-            else:
-                known += 1
-            seconds[index] = found
-        return Scores(seconds, (None,) * len(batch), measured=0, known=known)
+        if len(self.memory.known) >= _KNOWN_VECTORS:
+            self.memory.known.clear()
+        scores = self.memory.score(batch, self._seconds)
+        return replace(scores, measured=0)
+
+    def _seconds(self, decisions: Decisions) -> tuple[float, None]:
+        return self.model.total_seconds(planned(self.graph, decisions)), None
 
 
 _KNOWN_VECTORS: Final = 4096
 """Vectors remembered; the memory is emptied when it is full."""
-
-
-def _dot_flops(graph: Graph, node: int) -> float:
-    """Multiplications and additions of a dot."""
-    attributes = HloInstructionProto.FromString(graph.source.attributes[node])
-    dims = graph.dim_lists[graph.operand_lists[node][0]]
-    flops = 2.0 * float(graph.elements[node])
-    for dimension in attributes.dot_dimension_numbers.lhs_contracting_dimensions:
-        flops *= dims[dimension]
-    return flops

@@ -12,8 +12,7 @@ from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.measure.children.runner import Runner
 from graphopt.measure.compiling.functions import compile_with
 from graphopt.measure.inputs import recorded_inputs
-from graphopt.measure.plans import vector_key
-from graphopt.measure.scoring import Scores
+from graphopt.measure.scoring import Scores, VectorMemory
 from graphopt.store import Store
 
 BUDGET_S: Final = 0.3
@@ -54,7 +53,7 @@ class MeasuredScorer:
         self.runner = Runner(graph.source.module.proto.SerializeToString(), inputs, store)
         self.budget_s = budget_s
         self._default_s: float | None = None
-        self._known: dict[bytes, tuple[float, str | None]] = {}
+        self.memory = VectorMemory()
 
     @classmethod
     def of_program(
@@ -95,20 +94,7 @@ class MeasuredScorer:
 
     def score(self, batch: DecisionBatch) -> Scores:
         """Times of B vectors inside the graph's masks; each is one compile unless it is known."""
-        answers, known = [], 0
-        for index in range(len(batch)):
-            decisions = batch[index]
-            key = vector_key(decisions)
-            known += key in self._known
-            if key not in self._known:
-                self._known[key] = self._measure(decisions)
-            answers.append(self._known[key])
-        return Scores(
-            np.array([seconds for seconds, _ in answers]),
-            tuple(reason for _, reason in answers),
-            measured=len(answers) - known,
-            known=known,
-        )
+        return self.memory.score(batch, self._measure)
 
     def _measure(self, decisions: Decisions) -> tuple[float, str | None]:
         default_s = self.default_s

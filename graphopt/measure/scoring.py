@@ -6,6 +6,7 @@ kernel model, and whole-module measurement.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import ConfigError
-from graphopt.hlo import DecisionBatch, Graph
+from graphopt.hlo import DecisionBatch, Decisions, Graph
+from graphopt.measure.plans import vector_key
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,37 @@ class Scorer(Protocol):
     def score(self, batch: DecisionBatch) -> Scores:
         """Times of B vectors, which must lie inside the graph's masks."""
         ...
+
+
+Measure = Callable[[Decisions], tuple[float, str | None]]
+"""Seconds of a decision vector, NaN where it fails, and then why."""
+
+
+class VectorMemory:
+    """Times of decision vectors that are measured once.
+
+    Attributes:
+        known: key of a vector -> seconds (NaN where it failed) and why it failed.
+    """
+
+    def __init__(self, key: Callable[[Decisions], Hashable] = vector_key) -> None:
+        """Knows nothing; vectors are told apart by `key`."""
+        self.key = key
+        self.known: dict[Hashable, tuple[float, str | None]] = {}
+
+    def score(self, batch: DecisionBatch, measure: Measure) -> Scores:
+        """Times of B vectors; `measure` is asked for those that are new."""
+        answers, known = [], 0
+        for index in range(len(batch)):
+            decisions = batch[index]
+            key = self.key(decisions)
+            known += key in self.known
+            if key not in self.known:
+                self.known[key] = measure(decisions)
+            answers.append(self.known[key])
+        return Scores(
+            np.array([seconds for seconds, _ in answers]),
+            tuple(reason for _, reason in answers),
+            measured=len(answers) - known,
+            known=known,
+        )

@@ -95,6 +95,27 @@ def to_blocks(placement: Placement, blocks: NDArray[np.int64], weight: NDArray[n
     return chosen
 
 
+class _BlockSearch:
+    """What both searches share: random numbers, the judge, starting points and their scores, blocks."""
+
+    def __init__(
+        self, problem: Problem, start: list[Placement], blocks: NDArray[np.int64], seed: int
+    ) -> None:
+        """Scores every starting point first."""
+        self.rng = np.random.default_rng(seed)
+        self.judge = Evaluator(problem)
+        self.repair = problem.masks.repair
+        self.blocks = blocks
+        self.count = int(blocks.max()) + 1
+        self.begun = self.judge(np.stack([self.repair(p) for p in start]))
+        weight, devices = problem.group_seconds.mean(axis=1), problem.devices
+        self.starts = [to_blocks(p, blocks, weight, devices) for p in start]
+
+    def score(self, states: NDArray[np.int16]) -> NDArray[np.float64]:
+        """float64 [B]; step times of placements of blocks [B, K]."""
+        return self.judge(self.repair(states[:, self.blocks]))
+
+
 def anneal(
     problem: Problem,
     evaluations: int,
@@ -105,17 +126,11 @@ def anneal(
     seed: int = 0,
 ) -> Found:
     """Parallel simulated annealing; every chain starts from one of `start` (or its block form)."""
-    rng = np.random.default_rng(seed)
-    judge = Evaluator(problem)
-    weight = problem.group_seconds.mean(axis=1)
-    count = int(blocks.max()) + 1
-    begun = judge(np.stack([problem.masks.repair(p) for p in start]))
-    good = np.argsort(begun)
-    state = np.stack(
-        [to_blocks(start[int(good[c % min(4, len(good))])], blocks, weight, problem.devices)
-         for c in range(chains)]
-    )  # fmt: skip
-    value = judge(problem.masks.repair(state[:, blocks]))
+    search = _BlockSearch(problem, start, blocks, seed)
+    rng = search.rng
+    good = np.argsort(search.begun)
+    state = np.stack([search.starts[good[c % min(4, len(good))]] for c in range(chains)])
+    value = search.score(state)
     rounds = max(1, (evaluations - len(start) - chains) // chains)
     for step in range(rounds):
         left = 1.0 - step / rounds
@@ -123,13 +138,13 @@ def anneal(
         moved = state.copy()
         flips = 1 + rng.poisson(1.5 * left, chains)
         for chain in range(chains):
-            chosen = rng.integers(0, count, flips[chain])
+            chosen = rng.integers(0, search.count, flips[chain])
             moved[chain, chosen] = rng.integers(0, problem.devices, flips[chain])
-        new = judge(problem.masks.repair(moved[:, blocks]))
+        new = search.score(moved)
         worse = (new - value) / np.maximum(value, 1e-30)
         accept = rng.random(chains) < np.exp(-np.maximum(worse, 0.0) / heat)
         state[accept], value[accept] = moved[accept], new[accept]
-    return judge.found()
+    return search.judge.found()
 
 
 def evolve(
@@ -142,23 +157,20 @@ def evolve(
     seed: int = 0,
 ) -> Found:
     """A genetic search: elite of a quarter, uniform crossover, mutation."""
-    rng = np.random.default_rng(seed)
-    judge = Evaluator(problem)
-    weight = problem.group_seconds.mean(axis=1)
-    count = int(blocks.max()) + 1
-    judge(np.stack([problem.masks.repair(p) for p in start]))
-    pool = np.stack([to_blocks(p, blocks, weight, problem.devices) for p in start])
+    search = _BlockSearch(problem, start, blocks, seed)
+    rng, count = search.rng, search.count
+    pool = np.stack(search.starts)
     random = rng.integers(0, problem.devices, (max(0, population - len(pool)), count))
     pool = np.concatenate([pool, random.astype(np.int16)])
-    value = judge(problem.masks.repair(pool[:, blocks]))
-    while judge.found().evaluations + population <= evaluations:
+    value = search.score(pool)
+    while search.judge.found().evaluations + population <= evaluations:
         elite = np.argsort(value)[: max(2, population // 4)]
         mothers, fathers = rng.choice(elite, (2, population))
         mix = rng.random((population, count)) < 0.5
         young = np.where(mix, pool[mothers], pool[fathers])
         change = rng.random((population, count)) < 1.5 / count
         young[change] = rng.integers(0, problem.devices, int(change.sum()))
-        scores = judge(problem.masks.repair(young[:, blocks]))
+        scores = search.score(young)
         pool = np.concatenate([pool[elite], young])
         value = np.concatenate([value[elite], scores])
-    return judge.found()
+    return search.judge.found()

@@ -7,7 +7,7 @@ import numpy as np
 from graphopt.hlo import Graph
 from graphopt.hlo.plan.regions import Region
 from graphopt.machine import UnitKind
-from graphopt.measure.analytic import THUNK_NS, AnalyticModel
+from graphopt.measure.analytic import COSTS, AnalyticModel
 from graphopt.measure.bank.kernels import Kernel, KernelReader, kernels_of
 from graphopt.measure.bank.predictor import model_of
 from graphopt.measure.plans import Outcome, planned
@@ -67,7 +67,7 @@ class BankTimes:
         predicted = self.model.predict(features)[0].tolist()
         members = _members(self.graph, outcome)
         for (item, kernel), guess in zip(kernels.items(), predicted, strict=True):
-            ns = known.get(kernel.key, guess) + THUNK_NS
+            ns = known.get(kernel.key, guess) + COSTS.thunk_ns
             self._divide(seconds, item, members.get(item, [item]), ns * 1e-9)
         return seconds
 

@@ -11,10 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from support.processes import run_python
 
-from graphopt.corpus import Program
-from graphopt.env import IDS, FusionPlacementEnv
-from graphopt.errors import ConfigError, MeasureError
-from graphopt.evaluate.bench_agents import (
+from benchmarks.agents import (
     AGENTS,
     EnvironmentScorer,
     agents_table,
@@ -22,6 +19,9 @@ from graphopt.evaluate.bench_agents import (
     measure,
     play,
 )
+from graphopt.corpus import Program
+from graphopt.env import IDS, FusionPlacementEnv
+from graphopt.errors import ConfigError, MeasureError
 from graphopt.hlo import DecisionBatch
 from graphopt.measure.measured import MeasuredScorer
 

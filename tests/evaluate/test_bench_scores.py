@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 from rich.console import Console
 from support.small_programs import STATE, chain
 
-from graphopt.corpus import Program
-from graphopt.errors import WorkloadError
-from graphopt.evaluate.bench import run_bench
-from graphopt.evaluate.bench_bank_corpus import FEWEST, compare_program, summary
-from graphopt.evaluate.bench_methods import (
+from benchmarks.__main__ import BENCHES, Benchmarks, run
+from benchmarks.bank_corpus import FEWEST, compare_program, summary
+from benchmarks.methods import (
     METHODS,
     TUNERS,
     MethodsRow,
@@ -24,16 +23,19 @@ from graphopt.evaluate.bench_methods import (
     finished,
     learning_curves,
 )
-from graphopt.evaluate.bench_methods import (
+from benchmarks.methods import (
     summary as methods_summary,
 )
-from graphopt.evaluate.bench_search import (
+from benchmarks.search import (
     EVALUATIONS,
     Finished,
     SearchRow,
     search_program,
     summarise,
 )
+from graphopt.corpus import Program
+from graphopt.errors import WorkloadError
+from graphopt.evaluate.bench import run_bench
 from graphopt.hlo import DecisionBatch, build_graph
 from graphopt.measure import compile_with
 from graphopt.measure.bank.predictor import KernelModel
@@ -169,8 +171,7 @@ def test_an_interrupted_comparison_of_methods_goes_on(tmp_path):
     ("what", "names", "message"),
     [
         ("nothing", (), "no benchmark"),
-        ("identity", ("gan_grads",), "takes no names"),
-        ("all", ("gan_grads",), "takes no names"),
+        ("policy", ("gan_grads",), "takes no names"),
         ("methods", ("nobody",), "no program nobody"),
         ("search", ("nobody",), "no program nobody"),
     ],
@@ -179,4 +180,15 @@ def test_benchmarks_refuse_names_that_they_would_ignore_or_do_not_know(
     what, names, message, tmp_path
 ):
     with pytest.raises(WorkloadError, match=message):
-        run_bench(what, 1.0, tmp_path, names)
+        run(Benchmarks(what, 1.0, names, tmp_path))
+
+
+@pytest.mark.parametrize("place", BENCHES.values())
+def test_every_benchmark_is_there(place):
+    module, _, name = place.partition(":")
+    assert callable(getattr(import_module(module), name))
+
+
+def test_the_command_names_its_own_benchmarks_only():
+    with pytest.raises(WorkloadError, match=r"no benchmark 'search'[^~]*python -m benchmarks"):
+        run_bench("search", 1.0)

@@ -35,6 +35,7 @@ from support.rewriting import (
 
 from graphopt.errors import DecisionError
 from graphopt.hlo import Graph, build_graph, rewrite, verify
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.proto import DType
 from graphopt.jax_private import hlo_from_text
@@ -63,18 +64,28 @@ def test_random_legal_decisions_compute_the_same(name, seed, change):
 
 
 def all_single_changes(graph: Graph) -> Iterator[tuple[str, int, int]]:
-    for field in ("fuse", "join", "unit"):
+    for field in FIELDS:
         default = getattr(graph.default, field)
         for index, value in zip(*np.nonzero(getattr(graph.masks, field)), strict=True):
             if int(default[index]) != value:
                 yield field, int(index), int(value)
 
 
-@pytest.mark.parametrize("name", ["einsum_f16", "ring_buffer", "shared_outputs", "int8_matmul"])
+FIELDS_OF = {
+    "einsum_f16": {"fuse", "unit", "restructure"},
+    "ring_buffer": {"fuse", "unit"},
+    "shared_outputs": {"fuse", "unit"},
+    "int8_matmul": {"fuse", "unit"},
+    "sorted_pairs": {"fuse", "unit", "restructure"},
+}
+
+
+@pytest.mark.parametrize("name", FIELDS_OF)
 def test_every_single_legal_change_rewrites(name):
     graph = captured(name).graph
     changes = list(all_single_changes(graph))
     assert len(changes) > len(graph)
+    assert {field for field, _, _ in changes} >= FIELDS_OF[name]
     failed = []
     for field, index, value in changes:
         try:

@@ -12,7 +12,7 @@ from graphopt.corpus.demo import DEMO
 from graphopt.errors import ConfigError
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.collecting.problems import Problem
-from graphopt.learn.collecting.scorers import Bench, MeasuredScorer
+from graphopt.learn.collecting.scorers import Bench, RatioScorer
 from graphopt.learn.finetune import finetune
 from graphopt.learn.training.elites import make_label, stored_winner
 from graphopt.policy.network.numpy_network import NumpyPolicy
@@ -70,7 +70,9 @@ def test_the_bank_learns_what_is_measured_in_place(tmp_path):
         known = problem.scorer("bank").score(DecisionBatch.stack([problem.graph.default]))
         assert known.measured == 0
         problem.graph.masks.check(label.decisions)
-        assert label.log_speedup >= 0.0
+        default = DecisionBatch.stack([problem.graph.default, label.decisions])
+        seconds = problem.scorer("bank").score(default).seconds
+        assert label.log_speedup == pytest.approx(np.log(seconds[0] / seconds[1]))
         assert problem.confirm("analytic", problem.graph.default) is None
 
 
@@ -109,7 +111,7 @@ def test_whole_modules_are_measured_once_each(tmp_path):
     with Bench(Store(tmp_path / "store.sqlite")) as bench:
         problem = problem_of("layernorm", bench)
         scorer = problem.scorer("measured")
-        assert isinstance(scorer, MeasuredScorer)
+        assert isinstance(scorer, RatioScorer)
         other = problem.graph.masks.sample(
             np.random.default_rng(0), problem.graph.default, change=0.2
         )

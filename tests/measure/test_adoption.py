@@ -12,7 +12,7 @@ from store.test_store import make_winner
 from support.small_programs import STATE, chain, is_native, named
 
 import graphopt
-from graphopt.evaluate.bench_faults import child_processes
+from benchmarks.faults import child_processes
 from graphopt.hlo import build_graph
 from graphopt.measure import compare_outputs, compile_with
 from graphopt.measure.adoption import StoredWinners

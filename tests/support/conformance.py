@@ -57,14 +57,26 @@ def both(function, *arrays_, compiled=False):
         try:
             expected = function(strict, *map(strict.asarray, arrays_))
         except TypeError:
-            return  # mixed kinds, which the standard leaves open and array-api-strict refuses
+            # Mixed kinds are what the standard leaves open and array-api-strict refuses.
+            assert len({_KIND[a.dtype.kind] for a in arrays_}) > 1
+            return
         except (ValueError, IndexError, OverflowError):
             with pytest.raises((ValueError, TypeError, IndexError, OverflowError)):
                 lt.eval(function(lt, *map(lt.asarray, arrays_)))
             return
-    with lt.config(tier="compiled" if compiled else "op-by-op"):
-        result = function(lt, *map(lt.asarray, arrays_))
-        same(result, expected)
+    # Small arrays are computed by NumPy, as the reference does: one example of each test is compiled.
+    first = function.__code__ not in _COMPILED
+    _COMPILED.add(function.__code__)
+    for tier in {"compiled" if compiled else "op-by-op", "compiled" if first else "op-by-op"}:
+        with lt.config(tier=tier):
+            same(function(lt, *map(lt.asarray, arrays_)), expected)
+
+
+_KIND = dict(zip("biufc", "biiff", strict=True)) | {"c": "c"}
+"""dtype kind -> kinds that mix in the standard."""
+
+_COMPILED = set()
+"""Code of the tests that compared a compiled program."""
 
 
 def same(result, expected):

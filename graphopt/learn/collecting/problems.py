@@ -12,11 +12,10 @@ import numpy as np
 from graphopt.corpus import Entry, Program, load_corpus
 from graphopt.errors import ConfigError, GraphOptError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
-from graphopt.learn.collecting.roofline import AnalyticScorer
 from graphopt.learn.collecting.scorers import Bench
 from graphopt.learn.config import CorpusConfig
 from graphopt.machine import probe
-from graphopt.measure import Scorer, compile_with
+from graphopt.measure import AnalyticScorer, Scorer, compile_with
 from graphopt.measure.bank.scorer import BankScorer
 from graphopt.policy.network.features import Features, extract
 

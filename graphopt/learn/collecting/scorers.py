@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.closing import Closing
 from graphopt.corpus.program import Program
 from graphopt.errors import GraphOptError, MeasureError
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
@@ -18,6 +18,7 @@ from graphopt.measure import Scores
 from graphopt.measure.bank.predictor import KernelModel, model_of
 from graphopt.measure.bank.scorer import BankScorer
 from graphopt.measure.children.runner import Runner
+from graphopt.measure.scoring import VectorMemory
 from graphopt.store import Store
 from graphopt.store.encoding import decisions_digest, encode_decisions
 from graphopt.store.winners import outcomes
@@ -45,7 +46,7 @@ class Problem(Protocol):
         """Where it comes from, for its inputs; None if unknown."""
 
 
-class Bench:
+class Bench(Closing):
     """Makes scorers and measures; its worker processes end with it.
 
     Attributes:
@@ -67,19 +68,6 @@ class Bench:
         self._runners: OrderedDict[str, Runner] = OrderedDict()
         self._unmeasurable: set[str] = set()
 
-    def __enter__(self) -> Bench:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ends all workers."""
-        self.close()
-
     def close(self) -> None:
         """Ends all workers."""
         while self._runners:
@@ -96,9 +84,9 @@ class Bench:
         """A scorer by the kernel bank."""
         return BankScorer(problem.graph, self.store, self.model, self.pessimism)
 
-    def measured(self, problem: Problem) -> MeasuredScorer:
+    def measured(self, problem: Problem) -> RatioScorer:
         """A scorer that compiles and times whole modules."""
-        return MeasuredScorer(self, problem)
+        return RatioScorer(self, problem)
 
     def profile(self, problem: Problem, scorer: BankScorer, decisions: Decisions) -> int:
         """Measures the kernels of a vector in place, into the bank; kernels measured, 0 if impossible."""
@@ -135,56 +123,48 @@ def program_inputs(problem: Problem) -> Sequence[NDArray[np.generic]] | None:
     return inputs if same else None
 
 
-class MeasuredScorer:
+class RatioScorer:
     """Compiles and times whole modules against XLA's default, each decision vector once.
 
     What the store knows from earlier runs is not measured again.
 
     Attributes:
         name: ``measured``.
-        graph: the graph whose vectors it scores.
+        graph: the graph whose decisions it scores.
         deterministic: False; repeated questions are answered from memory.
+        default_s: 1: times are in units of the time of XLA's own decisions.
     """
 
     name = "measured"
     deterministic = False
+    default_s = 1.0
 
     def __init__(self, bench: Bench, problem: Problem) -> None:
         """Measures nothing yet."""
         self.graph: Graph = problem.graph
         self._bench = bench
         self._problem = problem
-        self._default = decisions_digest(encode_decisions(problem.graph, problem.graph.default))
-        self._ratios: dict[str, tuple[float, str | None]] = {self._default: (1.0, None)}
+        self.memory = VectorMemory(self._digest)
+        known = self.memory.known
+        known[self._digest(self.graph.default)] = (1.0, None)
         if bench.store.exists():
-            for text, ratio in outcomes(bench.store, problem.graph.fingerprint):
-                known = (ratio, None) if ratio else (float("nan"), "failed when it was measured")
-                self._ratios.setdefault(decisions_digest(text), known)
+            for text, ratio in outcomes(bench.store, self.graph.fingerprint):
+                failed = (np.nan, "failed when it was measured")
+                known.setdefault(decisions_digest(text), (1.0 / ratio, None) if ratio else failed)
 
-    @property
-    def default_s(self) -> float:
-        """The unit of time: scores are relative to XLA's default, so it is 1."""
-        return 1.0
+    def _digest(self, decisions: Decisions) -> str:
+        return decisions_digest(encode_decisions(self.graph, decisions))
 
     def score(self, batch: DecisionBatch) -> Scores:
         """Times of B vectors in units of the default's time."""
-        answers, measured = [], 0
-        for index in range(len(batch)):
-            digest = decisions_digest(encode_decisions(self.graph, batch[index]))
-            if digest not in self._ratios:
-                self._ratios[digest] = self._measure(batch[index])
-                measured += 1
-            answers.append(self._ratios[digest])
-        seconds = np.array([1.0 / ratio for ratio, _ in answers])
-        reasons = tuple(reason for _, reason in answers)
-        return Scores(seconds, reasons, measured, len(batch) - measured)
+        return self.memory.score(batch, self._measure)
 
     def _measure(self, decisions: Decisions) -> tuple[float, str | None]:
         runner = self._bench.runner(self._problem)
         if runner is None:
-            return float("nan"), "cannot be measured apart from its program"
+            return np.nan, "cannot be measured apart from its program"
         try:
             result = runner.measure(decisions, budget_s=self._bench.look_s, method="training")
         except MeasureError as error:
-            return float("nan"), error.what
-        return (result.ratio, None) if result.ok else (float("nan"), result.status)
+            return np.nan, error.what
+        return (1.0 / result.ratio, None) if result.ok else (np.nan, result.status)

@@ -7,10 +7,11 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
+
+from graphopt.closing import Closing
 
 METRICS: Final[dict[str, str]] = {
     "train/step": "optimizer steps so far, all stages",
@@ -59,7 +60,7 @@ CSV_NAME: Final = "metrics.csv"
 EVENTS: Final = "events"
 
 
-class Recorder:
+class Recorder(Closing):
     """Writes one row per step to ``metrics.csv`` and to event files under ``events/``.
 
     Resuming drops rows after the step that training resumes from; event files are told to do the same.
@@ -73,19 +74,6 @@ class Recorder:
         self._file = self.path.open("a", newline="")
         self._rows = csv.writer(self._file)
         self._events = SummaryWriter(str(out / EVENTS), purge_step=resume_step + 1)
-
-    def __enter__(self) -> Recorder:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Closes the files."""
-        self.close()
 
     def write(self, metrics: Mapping[str, float]) -> None:
         """Writes one row; names must be in `METRICS`, those missing stay empty."""

@@ -16,9 +16,8 @@ from typing import Any, Final
 import jax
 
 from graphopt import jax_private, xla_hook
-from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import parse
-from graphopt.learn.tune.program import Subject
+from graphopt.learn.tune.program import Subject, compile_default
 from graphopt.measure.compiling.functions import Compiled, Transform, trace_context
 
 MAX_MODULES: Final = 8
@@ -47,18 +46,8 @@ def make_eager_subject(fn: Callable[..., Any], args: tuple[Any, ...], name: str)
     def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
         return compile_eager(fn, args, transform)
 
-    try:
-        default = compile_()
-    except Exception as error:
-        raise WorkloadError(
-            what=f"fails: {type(error).__name__}: {error}"[:600],
-            where=name,
-            fix="Pass a function that runs with these arguments.",
-        ) from error
-    if not default.modules:
-        raise WorkloadError(
-            what="compiles to no CPU module", where=name, fix="See graphopt doctor."
-        )
+    fix = "Pass a function that runs with these arguments."
+    default = compile_default(compile_, name, "fails", fix)
     ordered = sorted(default.modules, key=len, reverse=True)[:MAX_MODULES]
     names = "".join(sorted(parse(data).proto.name for data in default.modules))
     digest = hashlib.sha256(f"eager {name} {names}".encode()).hexdigest()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import WorkloadError
 from graphopt.measure.compiling.functions import Compiled
 
 Array = np.ndarray[Any, Any]
@@ -32,3 +33,27 @@ class Subject:
     modules: list[tuple[bytes, list[Array] | None]]
     donates: bool
     digest: str
+
+
+def compile_default(compile_: Callable[[], Compiled], name: str, fails: str, fix: str) -> Compiled:
+    """A program compiled by XLA alone.
+
+    Args:
+        compile_: compiles it.
+        name: of the program.
+        fails: what to say of it where compiling raises.
+        fix: what helps then.
+
+    Raises:
+        WorkloadError: it raises, or compiles to nothing.
+    """
+    try:
+        default = compile_()
+    except Exception as error:
+        what = f"{fails}: {type(error).__name__}: {error}"[:600]
+        raise WorkloadError(what=what, where=name, fix=fix) from error
+    if not default.modules:
+        raise WorkloadError(
+            what="compiles to no CPU module", where=name, fix="See graphopt doctor."
+        )
+    return default

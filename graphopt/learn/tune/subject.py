@@ -10,10 +10,9 @@ from typing import Any
 import jax
 
 from graphopt import jax_private
-from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import has_donation, parse
 from graphopt.learn.tune.eager import is_traceable, make_eager_subject
-from graphopt.learn.tune.program import Subject
+from graphopt.learn.tune.program import Subject, compile_default
 from graphopt.measure.compiling.functions import Compiled, Transform, compile_lowered
 from graphopt.measure.inputs import recorded_inputs
 
@@ -48,23 +47,12 @@ def make_subject(
     dynamic = tuple(a for i, a in enumerate(args) if i not in statics)
     if not hasattr(fn, "lower") and not statics and not is_traceable(fn, args):
         return make_eager_subject(fn, args, label)
-    try:
-        lowered = lower()
 
-        def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
-            return compile_lowered(lower, dynamic, transform, options=options)
+    def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
+        return compile_lowered(lower, dynamic, transform, options=options)
 
-        default = compile_()
-    except Exception as error:
-        raise WorkloadError(
-            what=f"cannot be compiled: {type(error).__name__}: {error}"[:600],
-            where=label,
-            fix="Pass a function that jax.jit takes, and concrete arguments.",
-        ) from error
-    if not default.modules:
-        raise WorkloadError(
-            what="compiles to no CPU module", where=label, fix="See graphopt doctor."
-        )
+    fix = "Pass a function that jax.jit takes, and concrete arguments."
+    default = compile_default(compile_, label, "cannot be compiled", fix)
     inputs = recorded_inputs(default.executable, dynamic)
     ordered = sorted(default.modules, key=len, reverse=True)
     modules = [(data, inputs if i == 0 else None) for i, data in enumerate(ordered)]
@@ -74,7 +62,7 @@ def make_subject(
         default,
         modules,
         any(has_donation(parse(data)) for data in default.modules),
-        lowered_digest(lowered),
+        lowered_digest(lower()),
     )
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.measure.bank.hash_table import HashTable
 from graphopt.measure.bank.kernels import COUNT, FEATURES, combine_counts
+from graphopt.measure.bank.known_times import KnownTimes
 from graphopt.measure.bank.predictor import KernelModel
 from graphopt.measure.bank.signatures import Signatures
 
@@ -30,10 +30,10 @@ class RegionPricer:
         """
         self.model = model
         self.pessimism = pessimism
-        self._rows = HashTable()
+        self._rows = KnownTimes()
         self._features = np.zeros((64, COUNT))
         self._learned = 0
-        self._known = HashTable(64)
+        self._known = KnownTimes()
 
     def learn(self, keys: NDArray[np.uint64], features: Floats) -> None:
         """Takes the features of items of native code.
@@ -52,7 +52,7 @@ class RegionPricer:
 
     def forget(self) -> None:
         """Drops predictions: how often items run has changed."""
-        self._known = HashTable(64)
+        self._known = KnownTimes()
 
     def price(
         self, signatures: Signatures, wanted: NDArray[np.bool_], executions: Floats

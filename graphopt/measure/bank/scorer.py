@@ -3,7 +3,7 @@
 Score = sum over kernels of time x executions, plus a dispatch cost per thunk and per loop iteration. Native
 regions count as measured whole, else as predicted whole; without a trained model they are the sum of their
 items. What the additive form leaves out (overlap of independent thunks, caches shared between kernels) is the
-error that ``graphopt bench bank`` reports.
+error that ``python -m benchmarks bank`` reports.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
 from graphopt.hlo.plan.regions import Region
 from graphopt.hlo.restructure import replacing
 from graphopt.hlo.rewrite import plan
-from graphopt.measure.bank.hash_table import HashTable
 from graphopt.measure.bank.kernels import kernels_of
+from graphopt.measure.bank.known_times import KnownTimes
 from graphopt.measure.bank.predictor import KernelModel, model_of
 from graphopt.measure.bank.pricing import KernelPricer, Request
 from graphopt.measure.bank.profile import DISPATCH_NS
@@ -79,8 +79,8 @@ class BankScorer:
             model = model_of(store)
         self.namer = Namer(graph)
         self.pricer = KernelPricer(graph, store, model, pessimism)
-        self.table = HashTable()
-        self.regions = HashTable(64)
+        self.table = KnownTimes()
+        self.regions = KnownTimes()
         self.region_pricer = RegionPricer(model, pessimism)
         self.executions = np.minimum(graph.executions, 1e9)
         self._loops = self._loop_costs()

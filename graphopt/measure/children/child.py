@@ -12,9 +12,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final
 
+from graphopt.closing import Closing
 from graphopt.errors import GraphOptError
 from graphopt.measure.children import orphans
 
@@ -48,7 +48,7 @@ class ChildFailure(GraphOptError):
         self.detail = detail
 
 
-class Child:
+class Child(Closing):
     """A Python child that reads requests from stdin and writes one line of answer to stdout each.
 
     It leads a process group that `close` ends, and it ends itself within a second of its parent's
@@ -171,16 +171,3 @@ class Child:
             if stream is not None and not stream.closed:
                 with contextlib.suppress(OSError):
                     stream.close()
-
-    def __enter__(self) -> Child:
-        """The child itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ends the child."""
-        self.close()

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
 
+from graphopt.closing import Closing
 from graphopt.errors import MeasureError
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.measure.children.child import Child, ChildFailure
@@ -70,7 +70,7 @@ class Measurement:
         return self.status == "ok"
 
 
-class Runner:
+class Runner(Closing):
     """A worker process for one module, started anew after it died.
 
     Every result goes to the store at once. Decisions that killed or hung a worker, or gave a wrong result,
@@ -239,19 +239,6 @@ class Runner:
         """Ends the worker and removes its files."""
         self.close_worker()
         self._folder.cleanup()
-
-    def __enter__(self) -> Runner:
-        """The runner itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Ends the worker."""
-        self.close()
 
 
 def _parse(child: Child, line: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,16 @@ from numpy.typing import NDArray
 from graphopt.errors import GraphOptError, PolicyError
 from graphopt.files import write_directory
 from graphopt.machine import machine_key
+from graphopt.policy.heuristic.steps import STEPS
 from graphopt.policy.network import features
 from graphopt.policy.network.config import ModelConfig, parameter_shapes
-from graphopt.policy.network.decision_space import DECODED, VALUE_FEATURES
+from graphopt.policy.network.decision_space import (
+    ALL_ROWS,
+    DECODED,
+    MAX_PLAIN_VALUES,
+    VALUE_FEATURES,
+    KnownRows,
+)
 from graphopt.policy.network.gated import Gate, GuardedPolicy
 from graphopt.policy.network.learned import LearnedPolicy
 from graphopt.policy.network.numpy_network import NumpyPolicy
@@ -58,6 +65,8 @@ class PolicySpec:
         metrics: validation metrics at the end of training.
         operations: rows of the operation embedding.
         gate: when the heuristic's decisions give way to others; None: the network decides alone.
+        rows: what the network knows of `restructure`; other rows are masked for it.
+        heuristic: steps of the heuristic whose decisions it learned to judge and to start from.
     """
 
     model: ModelConfig
@@ -69,6 +78,8 @@ class PolicySpec:
     metrics: Mapping[str, float] = field(default_factory=dict)
     operations: tuple[str, ...] = features.OP_NAMES
     gate: Gate | None = None
+    rows: KnownRows = ALL_ROWS
+    heuristic: tuple[str, ...] = STEPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +100,8 @@ class Checkpoint:
 
     def policy(self) -> LearnedPolicy:
         """The policy, ready to decide."""
-        return LearnedPolicy(NumpyPolicy(self.spec.model, self.parameters), self.spec.min_gain)
+        network = NumpyPolicy(self.spec.model, self.parameters)
+        return LearnedPolicy(network, self.spec.min_gain, rows=self.spec.rows)
 
     def decider(self) -> LearnedPolicy | GuardedPolicy:
         """What decides for users: the policy behind its gate, where it has one."""
@@ -135,7 +147,9 @@ def load(path: Path) -> Checkpoint:
         raise _refused(path, "weights.sha256", "does not match the weights")
     parameters = _read_weights(weights, spec, path)
     digest = hashlib.sha256(text + weights).hexdigest()[:16]
-    return Checkpoint(_current(spec), _remap(parameters, spec), digest, path)
+    return Checkpoint(
+        replace(spec, operations=features.OP_NAMES), _remap(parameters, spec), digest, path
+    )
 
 
 def load_orbax(path: Path) -> dict[str, NDArray[np.float32]]:
@@ -171,7 +185,12 @@ def _to_json(spec: PolicySpec, weights: bytes) -> dict[str, Any]:
             "operations": spec.operations,
             "dtypes": features.DTYPE_NAMES,
         },
-        "decisions": {"fields": DECODED, "values": VALUE_FEATURES},
+        "decisions": {
+            "fields": DECODED,
+            "values": VALUE_FEATURES,
+            "restructure": asdict(spec.rows),
+        },
+        "heuristic": spec.heuristic,
         "jaxlib": {"min": spec.jaxlib},
         "model": asdict(spec.model),
         "min_gain": spec.min_gain,
@@ -211,6 +230,8 @@ def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
         },
         operations=tuple(entry.strings("features.operations")),
         gate=_gate(entry),
+        rows=_rows(entry),
+        heuristic=tuple(entry.strings("heuristic")),
     )
     if "unknown" not in spec.operations:
         raise _refused(path, "features.operations", "has no row for unknown operations")
@@ -229,6 +250,19 @@ def _gate(entry: _Entries) -> Gate | None:
         return None
     number = (int, float)
     return Gate(float(entry.get("gate.switch", number)), entry.get("gate.own", bool))
+
+
+def _rows(entry: _Entries) -> KnownRows:
+    columns = tuple(entry.strings("decisions.restructure.columns"))
+    trained = tuple(entry.strings("decisions.restructure.trained"))
+    first = ALL_ROWS.columns[0]
+    if columns[:1] != (first,) or not len(set(columns)) == len(columns) <= MAX_PLAIN_VALUES:
+        what = f"is not {first!r} and up to {MAX_PLAIN_VALUES - 1} other names"
+        raise _refused(entry.path, "decisions.restructure.columns", what)
+    if first not in trained or not set(trained) <= set(columns):
+        what = f"is not {first!r} and other names of columns"
+        raise _refused(entry.path, "decisions.restructure.trained", what)
+    return KnownRows(columns, trained)
 
 
 def _model(entry: _Entries) -> ModelConfig:
@@ -345,11 +379,6 @@ def _remap(
     unknown = row["unknown"]
     rows = [row.get(name, unknown) for name in features.OP_NAMES]
     return {**parameters, "op_embedding": parameters["op_embedding"][rows]}
-
-
-def _current(spec: PolicySpec) -> PolicySpec:
-    values = {column.name: getattr(spec, column.name) for column in fields(PolicySpec)}
-    return PolicySpec(**{**values, "operations": features.OP_NAMES})
 
 
 _FIX: Final = "Use a checkpoint made with this version of graphopt, or train one with train-policy."

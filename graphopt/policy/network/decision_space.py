@@ -1,11 +1,10 @@
 """The decision space as the network sees it: one row per field, values described by features.
 
 A head scores the values of a field by their features, never by their position, so that a machine with
-more cores (more values of `unit`) needs no other network. Values of the other fields are told apart by
-position, up to `MAX_PLAIN_VALUES`. What a network has no column for (rows of `restructure` beyond) is masked
-for it: it never chooses such a value, and leaves one that the start chose.
-
-
+more cores (more values of `unit`) needs no other network. Values of bits are told apart by position, rows
+of `restructure` by name: a network has up to `MAX_PLAIN_VALUES` columns for rows, and says for which, and
+with which it was trained (`KnownRows`). Other rows are masked for it: it never chooses one, and leaves those
+that the start chose.
 Axis letters: N nodes, V values of a field.
 """
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
-from graphopt.hlo.restructure import REPLACES
+from graphopt.hlo.restructure import CODE, REPLACES
 from graphopt.machine import Unit, UnitKind
 
 MAX_PLAIN_VALUES: Final = 16
@@ -47,6 +46,32 @@ DECODED: Final = tuple(sorted(FIELDS, key=lambda name: _ORDER.get(name, len(_ORD
 """`FIELDS` in the order in which the network decides them."""
 
 
+@dataclass(frozen=True)
+class KnownRows:
+    """Which rows of `restructure` a network can tell apart, and which it may choose.
+
+    Attributes:
+        columns: names of the rows that have a column, by column; ``keep`` first.
+        trained: those that it was trained with; it chooses no others.
+    """
+
+    columns: tuple[str, ...] = tuple(CODE)[:MAX_PLAIN_VALUES]
+    trained: tuple[str, ...] = tuple(CODE)[:MAX_PLAIN_VALUES]
+
+    def codes(self) -> NDArray[np.int64]:
+        """int64 [R]; the column of each row of this graphopt's table, -1 where it has none."""
+        column = {name: index for index, name in enumerate(self.columns)}
+        return np.array([column.get(name, -1) for name in CODE], np.int64)
+
+    def choosable(self) -> NDArray[np.bool_]:
+        """bool [R]; rows of this graphopt's table that the network may choose."""
+        return np.array([name in self.trained for name in CODE]) & REPLACES
+
+
+ALL_ROWS: Final = KnownRows()
+"""What a network that this graphopt trains knows."""
+
+
 @dataclass(frozen=True, eq=False)
 class FieldInput:
     """One decision field of one graph.
@@ -57,6 +82,8 @@ class FieldInput:
         start: int64 [N]; the value that the policy starts from, the heuristic's.
         values: float32 [V, len(VALUE_FEATURES)]; what each value means.
         roots_only: the field counts only where `fuse` is 0.
+        choice: bool [N]; what the network is told of the choice: values that it has columns for count, also
+            those that it was not trained to choose.
     """
 
     name: str
@@ -64,6 +91,7 @@ class FieldInput:
     start: NDArray[np.int64]
     values: NDArray[np.float32]
     roots_only: bool
+    choice: NDArray[np.bool_]
 
     @property
     def free(self) -> NDArray[np.bool_]:
@@ -71,42 +99,57 @@ class FieldInput:
         return np.asarray(self.mask.sum(axis=1) > 1)
 
 
-def field_inputs(graph: Graph, start: Decisions) -> tuple[FieldInput, ...]:
+def field_inputs(
+    graph: Graph, start: Decisions, rows: KnownRows = ALL_ROWS
+) -> tuple[FieldInput, ...]:
     """All fields of a graph, in decoding order.
 
     Args:
         graph: of the program.
         start: what the policy starts from; inside the masks.
+        rows: what the network knows of `restructure`.
     """
     out = []
     for name in DECODED:
-        mask = getattr(graph.masks, name)
+        mask = wide = getattr(graph.masks, name)
         if name == "restructure":
-            mask = _replacements(mask, start)
-        values = unit_values(graph.units) if name == "unit" else plain_values(mask.shape[1])
+            columns = rows.codes()
+            wide = _replacements(mask, start, REPLACES & (columns >= 0))
+            mask = _replacements(mask, start, rows.choosable())
+            values = plain_values(columns)
+        elif name == "unit":
+            values = unit_values(graph.units)
+        else:
+            values = plain_values(np.arange(mask.shape[1]))
         here = getattr(start, name).astype(np.int64)
-        out.append(FieldInput(name, mask, here, values, name in _ROOTS_ONLY))
+        choice = np.asarray(wide.sum(axis=1) > 1)
+        out.append(FieldInput(name, mask, here, values, name in _ROOTS_ONLY, choice))
     return tuple(out)
 
 
-def _replacements(mask: NDArray[np.bool_], start: Decisions) -> NDArray[np.bool_]:
-    """bool [N, V]; the network only replaces operations, by rows that it has a column for.
+def _replacements(
+    mask: NDArray[np.bool_], start: Decisions, choosable: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """bool [N, R]; the network only replaces operations, by rows that it may choose.
 
     How a kernel is written stays as at the start, and so does what was replaced by another row.
     """
-    known = np.arange(mask.shape[1]) < MAX_PLAIN_VALUES
-    kept = ~(REPLACES & known)[start.restructure]
-    out = mask & REPLACES & known
+    kept = ~choosable[start.restructure]
+    out = mask & choosable
     out[kept] = False
     out[kept, start.restructure[kept]] = True
     return out
 
 
-def plain_values(count: int) -> NDArray[np.float32]:
-    """Descriptions of the values of a bit or an enumeration, float32 [V, features]; 0 beyond the columns."""
-    out = np.zeros((count, len(VALUE_FEATURES)), np.float32)
-    known = np.arange(min(count, MAX_PLAIN_VALUES))
-    out[known, known] = 1.0
+def plain_values(columns: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Descriptions of values told apart by column, float32 [V, features].
+
+    Args:
+        columns: int64 [V]; the column of each value, -1 for one that has none: it is described by zeros.
+    """
+    out = np.zeros((len(columns), len(VALUE_FEATURES)), np.float32)
+    known = np.flatnonzero(columns >= 0)
+    out[known, columns[known]] = 1.0
     return out
 
 

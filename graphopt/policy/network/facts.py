@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import Machine, UnitKind
-from graphopt.policy.network.decision_space import field_inputs
+from graphopt.policy.network.decision_space import ALL_ROWS, KnownRows, field_inputs
 from graphopt.policy.network.estimates import Estimates, estimate, largest_operand
 
 Column = NDArray[Any]
@@ -19,11 +19,13 @@ Column = NDArray[Any]
 class Facts:
     """Values that several columns share."""
 
-    def __init__(self, graph: Graph, machine: Machine, start: Decisions) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, start: Decisions, rows: KnownRows = ALL_ROWS
+    ) -> None:
         self.graph = graph
         self.machine = machine
         self.start = start
-        self.fields = field_inputs(graph, start)
+        self.fields = field_inputs(graph, start, rows)
 
     @cached_property
     def estimates(self) -> Estimates:
@@ -131,6 +133,5 @@ class Facts:
 def weighted_count(
     ids: NDArray[np.int32], weight: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
-    """float64 [count]; sum of the weights of each id."""
     """float64 [count]; sum of the weights of each id."""
     return np.bincount(ids, weight, minlength=count).astype(np.float64)

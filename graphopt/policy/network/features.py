@@ -23,7 +23,7 @@ from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import replacing
 from graphopt.machine import Machine, UnitKind, probe
 from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
-from graphopt.policy.network.decision_space import FieldInput
+from graphopt.policy.network.decision_space import ALL_ROWS, DECODED, FieldInput, KnownRows
 from graphopt.policy.network.facts import Column, Facts
 
 VERSION: Final = 3
@@ -243,13 +243,14 @@ NUMERIC: Final[tuple[Feature, ...]] = (*_GRAPH, *_DEFAULT, *_START, *_COMPUTATIO
 
 def numeric_names() -> tuple[str, ...]:
     """Names of all F numeric columns: `NUMERIC`, then one per decision field."""
-    from graphopt.policy.network.decision_space import DECODED
-
     return (*(row.name for row in NUMERIC), *(f"free_{name}" for name in DECODED))
 
 
 def extract(
-    graph: Graph, machine: Machine | None = None, start: Decisions | None = None
+    graph: Graph,
+    machine: Machine | None = None,
+    start: Decisions | None = None,
+    rows: KnownRows = ALL_ROWS,
 ) -> Features:
     """The features of a graph.
 
@@ -257,14 +258,15 @@ def extract(
         graph: of the program.
         machine: whose caches count; None for this one.
         start: decisions that the policy starts from; None for the heuristic's.
+        rows: what the network knows of `restructure`.
     """
     start = heuristic_steps(graph, STEPS) if start is None else start
-    facts = Facts(graph, probe() if machine is None else machine, start)
+    facts = Facts(graph, probe() if machine is None else machine, start, rows)
     numeric = np.empty((len(graph), len(NUMERIC) + len(facts.fields)), np.float32)
     for index, row in enumerate(NUMERIC):
         numeric[:, index] = row.compute(facts)
     for index, field in enumerate(facts.fields, start=len(NUMERIC)):
-        numeric[:, index] = field.free
+        numeric[:, index] = field.choice
     np.clip(numeric, -4.0, 4.0, out=numeric)
     senders, receivers = _edges(facts)
     computations = graph.computations

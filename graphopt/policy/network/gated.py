@@ -24,7 +24,6 @@ from graphopt.policy.heuristic.steps import STEPS, choose, decide
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import native_code
 from graphopt.policy.heuristic.support.step import Applied
-from graphopt.policy.network.features import extract
 from graphopt.policy.network.learned import LearnedPolicy, most_likely, proposal
 from graphopt.policy.network.numpy_network import Encoded, NumpyPolicy
 from graphopt.policy.proposals.vectors import candidates
@@ -207,8 +206,7 @@ class GuardedPolicy:
             return None
         decided = decide(graph, STEPS, model, tolerant=True)
         start = decided.decisions
-        with np.errstate(all="ignore"):
-            encoded = self.learned.network.encode(extract(graph, self.machine, start))
+        encoded = self.learned.encode(graph, start)
         never = self.gate.switch >= NEVER  # then nothing else needs to be made or judged
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.machine import Machine
-from graphopt.policy.network.decision_space import FieldInput
+from graphopt.policy.network.decision_space import ALL_ROWS, FieldInput, KnownRows
 from graphopt.policy.network.features import extract
 from graphopt.policy.network.numpy_network import Decoded, Encoded, Ints, NumpyPolicy
 from graphopt.policy.network.numpy_ops import Array, log_softmax
@@ -73,35 +73,42 @@ class LearnedPolicy:
         network: the network in numpy.
         min_gain: log speed-up over the heuristic that the low quantile must promise; else that stands.
         machine: machine whose caches the features refer to; None for this one.
+        rows: what the network knows of `restructure`.
     """
 
     def __init__(
-        self, network: NumpyPolicy, min_gain: float, machine: Machine | None = None
+        self,
+        network: NumpyPolicy,
+        min_gain: float,
+        machine: Machine | None = None,
+        rows: KnownRows = ALL_ROWS,
     ) -> None:
         """Takes a network as it is."""
         self.network = network
         self.min_gain = min_gain
         self.machine = machine
+        self.rows = rows
 
     def __call__(self, graph: Graph) -> Decisions | None:
         """The most likely decisions where a clear gain is expected, else the heuristic's; None for XLA's."""
         if len(graph) == 0:
             return None
-        encoded = self._encode(graph)
+        encoded = self.encode(graph)
         found = self._propose(graph, encoded)
         clear = found.changes > 0 and found.low_gain > self.min_gain  # False for NaN
         chosen = found.decisions if clear else encoded.features.start
         return None if chosen.same_as(graph.default) else chosen
 
+    def encode(self, graph: Graph, start: Decisions | None = None) -> Encoded:
+        """A graph as the network sees it; `start` is what it starts from, None for the heuristic's."""
+        with np.errstate(all="ignore"):  # a broken checkpoint must not warn in a user's program
+            return self.network.encode(extract(graph, self.machine, start, self.rows))
+
     def propose(self, graph: Graph) -> Proposal:
         """The most likely decisions with their expected gain, whatever it is."""
         if len(graph) == 0:
             return Proposal(graph.default, 0.0, 0.0, 0)
-        return self._propose(graph, self._encode(graph))
-
-    def _encode(self, graph: Graph) -> Encoded:
-        with np.errstate(all="ignore"):  # a broken checkpoint must not warn in a user's program
-            return self.network.encode(extract(graph, self.machine))
+        return self._propose(graph, self.encode(graph))
 
     def _propose(self, graph: Graph, encoded: Encoded) -> Proposal:
         with np.errstate(all="ignore"):
@@ -117,7 +124,7 @@ class LearnedPolicy:
         """
         if not len(graph):
             return [graph.default]
-        encoded = self._encode(graph)
+        encoded = self.encode(graph)
         found = [self._propose(graph, encoded).decisions]
         if count > 1:
             with np.errstate(all="ignore"):

@@ -14,7 +14,6 @@ from support.toys import GOOD, MODEL, FlipScorer, config, flip_problem
 
 from graphopt.hlo import DecisionBatch
 from graphopt.learn.collecting.problems import Problem
-from graphopt.learn.collecting.roofline import AnalyticScorer
 from graphopt.learn.training.choosing import worth_imitating
 from graphopt.learn.training.elites import (
     default_elite,
@@ -27,6 +26,7 @@ from graphopt.learn.training.elites import (
 from graphopt.learn.training.rollout import collect, free_nodes, score_once
 from graphopt.learn.training.train import remember, rollout_metrics
 from graphopt.measure import Scores
+from graphopt.measure.analytic import AnalyticScorer
 
 assert MODEL.hidden == SMALL.hidden
 

@@ -79,7 +79,10 @@ def test_the_run_leaves_a_policy_and_its_history(trained):
     assert any((out / EVENTS).iterdir())
     curves = plot(out)
     assert curves is not None
-    assert curves.stat().st_size > 10_000
+    image = matplotlib.image.imread(curves)
+    # Lines are drawn: more than a frame with text, which has hardly any colour.
+    coloured = np.ptp(image[..., :3], axis=-1) > 0.2
+    assert coloured.sum() > 500
 
 
 def test_resuming_gives_the_same_result_bit_for_bit(tmp_path):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.small_programs import STATE, chain
 
+from benchmarks.faults import fake_worker
 from graphopt.corpus.capture import capture_modules
-from graphopt.evaluate.bench_faults import fake_worker
 from graphopt.hlo import build_graph
 from graphopt.learn.tune.attribution import Share, attribute, changes_of, steps_behind, without
 from graphopt.measure.children.runner import Runner

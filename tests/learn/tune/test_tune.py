@@ -126,7 +126,7 @@ def test_the_plugin_of_this_process_uses_the_winner(tuned):
     graphopt.install("xla-default", store=store)
     fn = named("after", chain)
     assert is_native(fn.lower(STATE).compile())
-    assert compare_outputs(plain, fn(STATE), slack=100).equal
+    assert compare_outputs(plain, fn(STATE), slack=SLACK).equal
     graphopt.install("xla-default", store=False)
     assert not is_native(named("without", chain).lower(STATE).compile())
 
@@ -250,7 +250,7 @@ SLOW = textwrap.dedent("""
     import json, sys
     import graphopt
     from support.small_programs import STATE, chain, named
-    from graphopt.evaluate.bench_faults import child_processes
+    from benchmarks.faults import child_processes
 
     def listener(event):
         if event.stage == "search" and event.evaluations >= 4:

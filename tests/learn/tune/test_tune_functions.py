@@ -12,8 +12,8 @@ from support.small_programs import named
 from support.tuned import X, quick, wave
 
 import graphopt
+from benchmarks.faults import child_processes
 from graphopt.errors import StoreError, WorkloadError
-from graphopt.evaluate.bench_faults import child_processes
 from graphopt.hlo import build_graph
 from graphopt.learn.tune import replay, tune
 from graphopt.learn.tune.subject import make_subject

@@ -43,9 +43,11 @@ def test_the_model_of_a_store_is_kept_until_its_kernels_change(tmp_path):
 
 
 def test_without_a_store_fixed_coefficients_stand_in(tmp_path):
-    features = np.ones((1, COUNT))
+    small, large = np.ones((2, 1, COUNT))
+    large[0, [NAMES.index(name) for name in ADDITIVE]] = 20.0
     for store in (None, Store(tmp_path / "nowhere.sqlite")):
-        assert np.isfinite(model_of(store).predict(features)[0]).all()
+        (one,), (two,) = (model_of(store).predict(features)[0] for features in (small, large))
+        assert 0 < one < two < np.inf
     assert not (tmp_path / "nowhere.sqlite").exists()
 
 

@@ -18,14 +18,14 @@ import pytest
 from support.captures import capture, captured, normal
 from support.processes import becomes, environment, is_alive
 
-from graphopt.errors import MeasureError
-from graphopt.evaluate.bench_faults import (
+from benchmarks.faults import (
     FAULTS,
     child_processes,
     distinct_decisions,
     fake_worker,
     inject_faults,
 )
+from graphopt.errors import MeasureError
 from graphopt.learn.search import portfolio
 from graphopt.measure.children import worker
 from graphopt.measure.children.child import Child, ChildFailure

@@ -16,7 +16,10 @@ from support.networks import SMALL, parameters
 from graphopt import policy as policies
 from graphopt.errors import PolicyError
 from graphopt.files import write_directory
+from graphopt.hlo.restructure import CODE
+from graphopt.policy.heuristic.steps import STEPS
 from graphopt.policy.network.checkpoint import SPEC, WEIGHTS, PolicySpec, load, load_orbax, save
+from graphopt.policy.network.decision_space import KnownRows
 from graphopt.policy.network.learned import LearnedPolicy
 
 META = {"steps": 7, "trained_on": ("ab12", "cd34"), "metrics": {"validation/gated": 1.25}}
@@ -51,6 +54,39 @@ def test_round_trip(saved):
     assert all(np.array_equal(checkpoint.parameters[n], expected[n]) for n in expected)
     again = load_orbax(saved)
     assert all(np.array_equal(again[n], expected[n]) for n in expected)
+
+
+def test_a_checkpoint_says_what_it_knows(saved, tmp_path):
+    data = json.loads((saved / SPEC).read_text())
+    assert data["heuristic"] == list(STEPS)
+    assert data["decisions"]["restructure"]["trained"] == list(CODE)
+    known = KnownRows(("keep", "unroll", "gone"), ("keep", "unroll"))
+    spec = PolicySpec(SMALL, 0.05, rows=known, heuristic=("a step of old",))
+    save(tmp_path / "old", spec, parameters(SMALL))
+    found = load(tmp_path / "old")
+    assert found.spec.rows == found.policy().rows == known
+    assert found.spec.heuristic == ("a step of old",)
+    graph = captured("cartpole_rollout").graph
+    rows = found.policy().propose(graph).decisions.restructure
+    assert set(rows.tolist()) <= {0, CODE["unroll"]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "trained"),
+    [
+        ([], []),
+        (["unroll"], ["unroll"]),
+        (["keep", "keep"], ["keep"]),
+        (["keep"], ["keep", "unroll"]),
+        (["keep", "unroll"], ["unroll"]),
+        (["keep", *map(str, range(16))], ["keep"]),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused(copy, columns, trained):
+    found = {"columns": columns, "trained": trained}
+    edit(copy, lambda data: data["decisions"].update(restructure=found))
+    with pytest.raises(PolicyError, match=r"decisions\.restructure\."):
+        load(copy)
 
 
 def test_a_checkpoint_is_a_policy(saved, tmp_path):

@@ -12,16 +12,17 @@ from support.captures import MACHINE, PROGRAMS, captured
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.opcodes import OPS
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.restructure import REPLACES
+from graphopt.hlo.restructure import CODE, REPLACES
 from graphopt.machine import UnitKind, cpu_units
 from graphopt.policy.heuristic.steps import heuristic
 from graphopt.policy.network import decision_space
 from graphopt.policy.network.decision_space import (
+    ALL_ROWS,
     DECODED,
     MAX_PLAIN_VALUES,
     VALUE_FEATURES,
+    KnownRows,
     field_inputs,
-    plain_values,
     unit_values,
 )
 from graphopt.policy.network.estimates import estimate
@@ -131,27 +132,46 @@ def test_unit_values_describe_kind_and_threads_on_any_machine():
     assert differs == {"threads_per_core"}
 
 
-def test_values_without_a_column_are_masked_for_the_network(monkeypatch):
-    """The shipped network still decides when `restructure` has more rows than it has columns."""
+def restructures(graph, start, rows=ALL_ROWS):
+    """The field `restructure` as a network sees it that knows these rows."""
+    return next(f for f in field_inputs(graph, start, rows) if f.name == "restructure")
+
+
+def test_more_rows_than_columns_are_masked_for_the_network(monkeypatch):
+    """A network still decides when `restructure` has more rows than it has columns."""
     graph = captured("cartpole_rollout").graph
     rows = MAX_PLAIN_VALUES + 4
     more = np.zeros((len(graph), rows), np.bool_)
     more[:, : len(REPLACES)] = graph.masks.restructure
-    more[:, MAX_PLAIN_VALUES:] = True
+    more[:, len(REPLACES) :] = True
     start = heuristic(graph).copy()
     start.restructure[0] = rows - 1
-    monkeypatch.setattr(
-        decision_space, "REPLACES", np.append(REPLACES, [True] * (rows - len(REPLACES)))
-    )
+    names = [*CODE, *(f"row {index}" for index in range(len(CODE), rows))]
+    replaces = np.append(REPLACES, [True] * (rows - len(REPLACES)))
+    monkeypatch.setattr(decision_space, "REPLACES", replaces)
+    monkeypatch.setattr(decision_space, "CODE", {name: i for i, name in enumerate(names)})
     fields = {name: getattr(graph.masks, name) for name in FIELDS} | {"restructure": more}
-    masked = SimpleNamespace(**fields)
-    monkeypatch.setitem(graph.derived, "masks", masked)
-    field = next(f for f in field_inputs(graph, start) if f.name == "restructure")
+    monkeypatch.setitem(graph.derived, "masks", SimpleNamespace(**fields))
+    field = restructures(graph, start)
     assert field.mask[0].nonzero()[0].tolist() == [rows - 1]
-    assert not field.mask[1:, MAX_PLAIN_VALUES:].any() and field.mask.any(axis=1).all()
+    assert not field.mask[1:, len(CODE) :].any() and field.mask.any(axis=1).all()
     assert field.values.shape == (rows, len(VALUE_FEATURES))
-    known = plain_values(rows)[:MAX_PLAIN_VALUES]
-    assert len(np.unique(known, axis=0)) == MAX_PLAIN_VALUES
+    assert not field.values[len(CODE) :].any()
+
+
+def test_rows_are_told_by_name():
+    """A network whose columns are ordered otherwise, and that lacks some rows, sees the same rows."""
+    graph = captured("cartpole_rollout").graph
+    start = graph.default
+    known = KnownRows(("keep", "pack", "gone", "unroll"), ("keep", "gone", "unroll"))
+    field = restructures(graph, start, known)
+    columns = {name: field.values[code].nonzero()[0].tolist() for name, code in CODE.items()}
+    assert (columns["keep"], columns["pack"], columns["unroll"]) == ([0], [1], [3])
+    assert columns["hoist"] == columns["scatter-loop"] == []
+    untrained = restructures(graph, start, KnownRows(known.columns, ("keep", "pack")))
+    assert field.mask[:, CODE["unroll"]].any()
+    assert np.array_equal(untrained.values, field.values)
+    assert not untrained.mask[:, 1:].any()
 
 
 def test_a_loop_knows_how_much_it_stands_for():

@@ -1,4 +1,4 @@
-"""``graphopt bench env``: steps and batched vectors per second of the environment, per reward source."""
+"""``python -m benchmarks env``: steps and batched vectors per second of the environment, per reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``graphopt bench bank-corpus``: the additive score against all that ``graphopt fill`` has measured whole.
+"""``python -m benchmarks bank-corpus``: the additive score against all that was measured whole.
 
 Nothing is measured here. For every program of the train and validation splits the decision vectors in the
 user's store are scored by the kernel bank of the same store; predicted and measured speed-ups over XLA's
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from benchmarks.bank import spearman
 from graphopt.corpus import load_corpus
-from graphopt.evaluate.bench_bank import spearman
 from graphopt.hlo import DecisionBatch, Graph
 from graphopt.measure.bank.predictor import KernelModel, model_of
 from graphopt.measure.bank.scorer import BankScorer

@@ -1,4 +1,4 @@
-"""``graphopt bench lazy``: what lazy tensors cost and gain, against jax on the same programs.
+"""``python -m benchmarks lazy``: what lazy tensors cost and gain, against jax on the same programs.
 
 Ratios come from interleaved runs in one process (`graphopt.measure.compare`), with their intervals.
 """

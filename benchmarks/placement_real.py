@@ -1,4 +1,4 @@
-"""``graphopt bench placement-real`` and ``placement``: placement on two CPU devices.
+"""``python -m benchmarks placement-real`` and ``placement``: placement on two CPU devices.
 
 * ``placement-real``: `graphopt.place` against one device with XLA's default, interleaved in one run; programs
   with and without independent branches, and real programs of the corpus.

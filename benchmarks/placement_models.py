@@ -1,4 +1,4 @@
-"""``graphopt bench placement-models`` and ``placement-scale``: placement in the simulator.
+"""``python -m benchmarks placement-models`` and ``placement-scale``: placement in the simulator.
 
 * ``placement-models``: GO's workloads at full size on 2, 4 and 8 accelerators; step times of every baseline,
   of two searches and of the policy's search, the last three at equal numbers of evaluations; what the policy
@@ -21,9 +21,9 @@ from typing import Final
 import numpy as np
 from rich.console import Console
 
+from benchmarks.placement_real import make_table
 from graphopt.corpus.placement import LARGE, LargeModel
 from graphopt.corpus.placement.recurrent import translation
-from graphopt.evaluate.bench_placement_real import make_table
 from graphopt.learn.placement.train import fine_tune, search
 from graphopt.placement.baselines import BASELINES, Problem
 from graphopt.placement.build import build_tasks

@@ -1,4 +1,4 @@
-"""``graphopt bench policy``: what a learned policy costs inside XLA's compile, by size of the module."""
+"""``python -m benchmarks policy``: what a learned policy costs inside XLA's compile, by module size."""
 
 from __future__ import annotations
 

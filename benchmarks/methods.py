@@ -1,4 +1,4 @@
-"""``graphopt bench methods``: every way to decide, at equal evaluations and at equal seconds.
+"""``python -m benchmarks methods``: every way to decide, at equal evaluations and at equal seconds.
 
 One evaluation compiles, checks and times a module in a child process of its own. Every method runs until its
 evaluations are spent; counted are its best of all of them, and its best of the first seconds, in which the
@@ -22,14 +22,14 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from graphopt.corpus.program import Program
-from graphopt.evaluate.searching import (
+from benchmarks.searching import (
     EVALUATIONS,
     Best,
     measure_long,
     searched_programs,
     tuner_bests,
 )
+from graphopt.corpus.program import Program
 from graphopt.hlo import DecisionBatch, build_graph
 from graphopt.learn.search import ENGINES, Budget
 from graphopt.measure import compile_with

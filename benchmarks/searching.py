@@ -49,7 +49,7 @@ def searched_programs(names: Sequence[str] = ()) -> list[Program]:
         WorkloadError: no such program.
     """
     if names:
-        return list(select_programs(SPLIT, names, "graphopt bench").values())
+        return list(select_programs(SPLIT, names, "python -m benchmarks").values())
     programs = list(load_programs(SPLIT).values())
     return [*programs[:: 2 * EVERY], *programs[EVERY :: 2 * EVERY]]
 

@@ -1,4 +1,4 @@
-"""``graphopt bench agents``: what agents reach in the environment, and what of it is true.
+"""``python -m benchmarks agents``: what agents reach in the environment, and what of it is true.
 
 Every agent plays every graph through an environment of its own, rewarded by the kernel bank of the user's
 store. At the end the best vectors of every `MEASURED_EVERY`-th graph are measured as whole modules.

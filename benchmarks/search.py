@@ -1,4 +1,4 @@
-"""``graphopt bench search``: evaluations that a search with the policy needs to reach searches without it.
+"""``python -m benchmarks search``: evaluations that a search with the policy needs to reach others.
 
 On each program annealing and the genetic search spend all their evaluations, every one a compiled, checked
 and timed module. The tuner's search starts from the policy's proposals and has as many. Single short looks
@@ -19,8 +19,8 @@ from typing import Final
 
 from rich.console import Console
 
+from benchmarks.searching import EVALUATIONS, measure_long, searched_programs, tuner_bests
 from graphopt.corpus.program import Program
-from graphopt.evaluate.searching import EVALUATIONS, measure_long, searched_programs, tuner_bests
 from graphopt.hlo import build_graph
 from graphopt.learn.search import ENGINES, Budget
 from graphopt.measure import compile_with

@@ -1,4 +1,4 @@
-"""``graphopt bench bank``: is the additive score true, and how fast is it?"""
+"""``python -m benchmarks bank``: is the additive score true, and how fast is it?"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from graphopt.corpus.program import Program
+from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.hlo import DecisionBatch, Decisions
 from graphopt.learn.collecting.fill import neighbours
 from graphopt.learn.search.portfolio import portfolio
@@ -74,6 +75,17 @@ def spearman(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
     if len(one) < 3 or np.ptp(one) == 0 or np.ptp(two) == 0:
         return 0.0
     return float(spearmanr(one, two).statistic)
+
+
+CHOSEN = ("prefixes", "attention_grad", "conv_grad", "mlp_grad", "viterbi", "clustering")
+LARGE = ("scan_many_carries_grad",)
+"""Left out: 40 compiles of 2,360 nodes take longer than all others together."""
+
+
+def bench_demo(console: Console, budget_s: float) -> None:
+    """The check for the demo's programs and some small ones."""
+    demo = [p for name, p in load_programs("demo").items() if name not in LARGE]
+    bench_bank([*(builtin_programs()[name] for name in CHOSEN), *demo], console)
 
 
 def bench_bank(programs: Sequence[Program], console: Console) -> list[BankRow]:

@@ -1,4 +1,4 @@
-"""``graphopt bench faults``: measuring workers that crash, hang and talk nonsense, a thousand times.
+"""``python -m benchmarks faults``: measuring workers that crash, hang and talk nonsense, a thousand times.
 
 The workers are fakes that start in some hundredths of a second and fail on request. What counts is that
 every failure is named, recorded and quarantined, and that no process is left.
