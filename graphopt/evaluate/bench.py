@@ -1,8 +1,9 @@
 """``graphopt bench``: what the plugin itself costs, and what rewriting changes by itself.
 
 * ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
-* ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
-* ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
+* ``overhead``: the hook's share of XLA's compile time, at first sight and remembered, in
+  `graphopt.evaluate.bench_overhead`.
+* ``scaling``: milliseconds in the hook for modules up to 80,000 nodes (copies of a captured module in one).
 * ``bank``, ``bank-corpus``: is the additive score true?
 * ``env``, ``agents``: the environment's speed, and what agents reach in it.
 * ``search``: evaluations that the policy saves a search, in `graphopt.evaluate.bench_search`.
@@ -25,7 +26,6 @@ from rich.console import Console
 from rich.table import Table
 
 from graphopt.corpus.capture import capture_modules
-from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.bench_faults import bench_faults
@@ -36,20 +36,16 @@ from graphopt.evaluate.bench_policy import bench_policy
 from graphopt.evaluate.bench_search import bench_search
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
-from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.repeat import repeat_module
 from graphopt.measure import compare, compare_outputs, compile_with
 from graphopt.policy.heuristic.steps import heuristic
-
-MIN_INSTRUCTIONS: Final = 200
-"""Overhead is reported for modules of at least this many HLO instructions."""
 
 IDENTITY_COMPILES: Final = 5
 
 LARGE: Final = ("scan_many_carries_grad",)
 """Not in the check of the kernel bank: 40 compiles of 2,360 nodes take longer than all others together."""
 
-SEARCHES: Final = ("search", "methods")
+NAMED: Final = ("search", "methods", "overhead")
 """Benchmarks that take names of programs."""
 
 SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
@@ -68,7 +64,7 @@ def run_bench(
         what: name of one benchmark, or all.
         budget_s: seconds of timing per program.
         out: directory for what a long benchmark has finished, so that it can go on.
-        graphs: names of held-out programs for searches; empty for every fourth.
+        graphs: names of programs, held-out ones for searches; empty for every fourth, or all.
         console: what is written to.
 
     Raises:
@@ -77,7 +73,7 @@ def run_bench(
     console = console or Console(width=110)
     benches: dict[str, Callable[[Console, float], None]] = {
         "identity": _identity,
-        "overhead": _overhead,
+        "overhead": lambda console, _: _overhead(console, out, graphs),
         "scaling": _scaling,
         "bank": _bank,
         "bank-corpus": _bank_corpus,
@@ -99,15 +95,21 @@ def run_bench(
             where="graphopt bench",
             fix=f"Use {', '.join(benches)} or all.",
         )
-    if graphs and what not in SEARCHES:
+    if graphs and what not in NAMED:
         raise WorkloadError(
             what=f"benchmark {what} takes no names of programs",
             where="graphopt bench --graphs",
-            fix=f"Leave them out, or use {' or '.join(SEARCHES)}.",
+            fix=f"Leave them out, or use {' or '.join(NAMED)}.",
         )
     for name, bench in benches.items():
         if what in (name, "all"):
             bench(console, budget_s)
+
+
+def _overhead(console: Console, out: Path, names: Sequence[str]) -> None:
+    from graphopt.evaluate.bench_overhead import bench_overhead
+
+    bench_overhead(console, out, names)
 
 
 def _env(console: Console, budget_s: float) -> None:
@@ -226,39 +228,6 @@ def measure_overhead(data: bytes, repeats: int) -> Overhead:
             nodes = len(graph)
     build_s, decide_s, rewrite_s = (median(column) for column in zip(*rows, strict=True))
     return Overhead(nodes, build_s, decide_s, rewrite_s)
-
-
-def _overhead(console: Console, budget_s: float) -> None:
-    table = _table(
-        f"time in the hook, modules of {MIN_INSTRUCTIONS} or more HLO instructions",
-        "program", "instructions", "nodes", "build ms", "decide", "rewrite", "XLA ms", "share",
-    )  # fmt: skip
-    shares = []
-    for program in (*load_programs("demo").values(), *load_programs("fuzz").values()):
-        row = _overhead_row(program)
-        if row is None:
-            continue
-        instructions, cost, compile_s = row
-        shares.append(cost.total_s / compile_s)
-        table.add_row(
-            program.name, str(instructions), str(cost.nodes), f"{cost.build_s * 1e3:.1f}",
-            f"{cost.decide_s * 1e3:.1f}", f"{cost.rewrite_s * 1e3:.1f}", f"{compile_s * 1e3:.0f}",
-            f"{shares[-1]:.1%}",
-        )  # fmt: skip
-    console.print(table)
-    console.print(
-        f"share of XLA's compile time: median {median(shares):.1%}, largest {max(shares):.1%}"
-    )
-
-
-def _overhead_row(program: Program) -> tuple[int, Overhead, float] | None:
-    fn, args = program.build()
-    compiles = [compile_with(fn, args) for _ in range(3)]
-    data = max(compiles[0].modules, key=len)
-    instructions = parse(data).instruction_count
-    if instructions < MIN_INSTRUCTIONS:
-        return None
-    return instructions, measure_overhead(data, 5), median(c.compile_s for c in compiles)
 
 
 def _scaling(console: Console, budget_s: float) -> None:
