@@ -259,12 +259,16 @@ class Bench:
     """identity, overhead, scaling or all."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
+    graphs: tuple[str, ...] = ()
+    """For overhead: names of programs of the demo or of benchmarks.third_party; all if none is given."""
+    out: Path = Path("report/bench")
+    """Directory for what overhead writes."""
 
     def run(self) -> int:
         """Always exit status 0."""
         from graphopt.evaluate.bench import run_bench
 
-        run_bench(self.what, self.budget_s)
+        run_bench(self.what, self.budget_s, out=self.out, graphs=self.graphs)
         return 0
 
 

@@ -1,8 +1,9 @@
 """``graphopt bench``: what the plugin itself costs, and what rewriting changes by itself.
 
 * ``identity``: XLA's own decisions applied again, against XLA's default: results equal, times equal.
-* ``overhead``: milliseconds in the hook against XLA's own compile time of the same module.
-* ``scaling``: the same for modules up to 80,000 nodes (copies of a captured module in one).
+* ``overhead``: the hook's share of XLA's compile time, at first sight and remembered, in
+  `graphopt.evaluate.bench_overhead`.
+* ``scaling``: milliseconds in the hook for modules up to 80,000 nodes (copies of a captured module in one).
 
 Benchmarks of research questions are in the repository: ``python -m benchmarks``.
 """
@@ -10,7 +11,9 @@ Benchmarks of research questions are in the repository: ``python -m benchmarks``
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Final
 
@@ -18,42 +21,63 @@ from rich.console import Console
 from rich.table import Table
 
 from graphopt.corpus.capture import capture_modules
-from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import load_programs
 from graphopt.errors import WorkloadError
+from graphopt.evaluate.bench_overhead import bench_overhead
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.gc_pause import gc_paused
-from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.repeat import repeat_module
 from graphopt.measure import compare, compare_outputs, compile_with
 from graphopt.policy.heuristic.steps import heuristic
 
-MIN_INSTRUCTIONS: Final = 200
-"""Overhead is reported for modules of at least this many HLO instructions."""
-
 IDENTITY_COMPILES: Final = 5
+
+NAMED: Final = ("overhead",)
+"""Benchmarks that take names of programs."""
+
+DIRECTORY: Final = Path("report/bench")
+"""Where a benchmark writes if nothing else is said."""
 
 SCALING_NODES: Final = (1_000, 5_000, 20_000, 80_000)
 
 
-def run_bench(what: str, budget_s: float, console: Console | None = None) -> None:
+def run_bench(
+    what: str,
+    budget_s: float,
+    console: Console | None = None,
+    *,
+    out: Path = DIRECTORY,
+    graphs: Sequence[str] = (),
+) -> None:
     """Runs one benchmark or all and prints tables.
 
     Args:
         what: name of one benchmark, or all.
         budget_s: seconds of timing per program.
         console: what is written to.
+        out: directory for what a benchmark writes.
+        graphs: names of programs; empty for all.
 
     Raises:
-        WorkloadError: there is no such benchmark.
+        WorkloadError: there is no such benchmark, or it takes no names.
     """
     console = console or Console(width=110)
-    benches = {"identity": _identity, "overhead": _overhead, "scaling": _scaling}
+    benches: dict[str, Callable[[Console, float], None]] = {
+        "identity": _identity,
+        "overhead": lambda console, _: bench_overhead(console, out, graphs),
+        "scaling": _scaling,
+    }
     if what != "all" and what not in benches:
         raise WorkloadError(
             what=f"no benchmark {what!r}",
             where="graphopt bench",
             fix=f"Use {', '.join(benches)} or all; others are in the repository, python -m benchmarks.",
+        )
+    if graphs and what not in NAMED:
+        raise WorkloadError(
+            what=f"benchmark {what} takes no names of programs",
+            where="graphopt bench --graphs",
+            fix=f"Leave them out, or use {' or '.join(NAMED)}.",
         )
     for name, bench in benches.items():
         if what in (name, "all"):
@@ -149,39 +173,6 @@ def measure_overhead(data: bytes, repeats: int) -> Overhead:
             nodes = len(graph)
     build_s, decide_s, rewrite_s = (median(column) for column in zip(*rows, strict=True))
     return Overhead(nodes, build_s, decide_s, rewrite_s)
-
-
-def _overhead(console: Console, budget_s: float) -> None:
-    table = _table(
-        f"time in the hook, modules of {MIN_INSTRUCTIONS} or more HLO instructions",
-        "program", "instructions", "nodes", "build ms", "decide", "rewrite", "XLA ms", "share",
-    )  # fmt: skip
-    shares = []
-    for program in (*load_programs("demo").values(), *load_programs("fuzz").values()):
-        row = _overhead_row(program)
-        if row is None:
-            continue
-        instructions, cost, compile_s = row
-        shares.append(cost.total_s / compile_s)
-        table.add_row(
-            program.name, str(instructions), str(cost.nodes), f"{cost.build_s * 1e3:.1f}",
-            f"{cost.decide_s * 1e3:.1f}", f"{cost.rewrite_s * 1e3:.1f}", f"{compile_s * 1e3:.0f}",
-            f"{shares[-1]:.1%}",
-        )  # fmt: skip
-    console.print(table)
-    console.print(
-        f"share of XLA's compile time: median {median(shares):.1%}, largest {max(shares):.1%}"
-    )
-
-
-def _overhead_row(program: Program) -> tuple[int, Overhead, float] | None:
-    fn, args = program.build()
-    compiles = [compile_with(fn, args) for _ in range(3)]
-    data = max(compiles[0].modules, key=len)
-    instructions = parse(data).instruction_count
-    if instructions < MIN_INSTRUCTIONS:
-        return None
-    return instructions, measure_overhead(data, 5), median(c.compile_s for c in compiles)
 
 
 def _scaling(console: Console, budget_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
@@ -66,11 +66,11 @@ class ModuleWriter:
 
     def unique_name(self, base: str) -> str:
         """`base`, or a variant of it that the module does not use yet."""
-        name = base
-        while name in self._names:
+        name, names = base, self._names
+        while name in names:
             self._serial += 1
             name = f"{base}.g{self._serial}"
-        self._names.add(name)
+        names.add(name)
         return name
 
 
@@ -82,28 +82,36 @@ class Scope:
         self.module = module
         self.graph = module.graph
         self.proto = proto
+        self.id = int(proto.id)
+        self._instructions = proto.instructions
+        self._count = 0
 
-    def add(self, name: str, operands: Iterable[int]) -> Any:
+    def add(self, name: str, operands: Sequence[int]) -> Any:
         """A new instruction without opcode and shape."""
-        instruction = self.proto.instructions.add()
+        instruction = self._instructions.add()
         instruction.name = self.module.unique_name(name)
-        instruction.id = len(self.proto.instructions)
-        instruction.operand_ids.extend(operands)
+        self._count += 1
+        instruction.id = self._count
+        if operands:
+            instruction.operand_ids.extend(operands)
         return instruction
 
-    def add_node(self, node: int, operands: Iterable[int]) -> Any:
+    def add_node(self, node: int, operands: Sequence[int]) -> Any:
         """An instruction with a node's own attributes."""
         source = self.graph.source
-        instruction = self.proto.instructions.add()
+        instruction = self._instructions.add()
         instruction.MergeFromString(source.attributes[node])
         instruction.name = self.module.unique_name(source.names[node])
-        instruction.id = len(self.proto.instructions)
-        self.module.origin[self.proto.id, instruction.id] = node
-        instruction.operand_ids.extend(operands)
-        if source.metadata[node]:
-            instruction.metadata = source.metadata[node]
-        if source.called[node]:
-            instruction.called_computation_ids.extend(source.called[node])
+        self._count += 1
+        instruction.id = self._count
+        self.module.origin[self.id, self._count] = node
+        if operands:
+            instruction.operand_ids.extend(operands)
+        metadata, called = source.metadata[node], source.called[node]
+        if metadata:
+            instruction.metadata = metadata
+        if called:
+            instruction.called_computation_ids.extend(called)
         return instruction
 
     def add_parameter(self, shape: Any, number: int) -> int:
@@ -227,16 +235,18 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     for number, operand in enumerate(cluster.operands):
         local[operand] = scope.add_parameter(graph.source.shapes[operand], number)
     several = len(cluster.outputs) > 1
-    equal: dict[tuple[object, ...], int] = {}
-    for node in cluster.nodes:
-        operands = [local[o] for o in graph.operand_lists[node]]
-        # One kernel computes an output and its recomputed twin once.
-        key = (graph.source.attributes[node], tuple(operands), graph.source.called[node])
-        if several and key in equal:
-            local[node] = equal[key]
-            continue
-        local[node] = equal[key] = int(scope.add_node(node, operands).id)
+    operand_lists = graph.operand_lists
     if not several:
+        for node in cluster.nodes:
+            local[node] = int(scope.add_node(node, [local[o] for o in operand_lists[node]]).id)
         root = local[cluster.outputs[0]]
         return scope.finish(scope.add_mark(root) if cluster.loop_kernel else root)
+    equal: dict[tuple[object, ...], int] = {}
+    for node in cluster.nodes:
+        operands = [local[o] for o in operand_lists[node]]
+        # One kernel computes an output and its recomputed twin once.
+        key = (graph.source.attributes[node], tuple(operands), graph.source.called[node])
+        if key not in equal:
+            equal[key] = int(scope.add_node(node, operands).id)
+        local[node] = equal[key]
     return scope.finish(int(scope.add_tuple([local[o] for o in cluster.outputs]).id))

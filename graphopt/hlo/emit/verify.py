@@ -7,6 +7,7 @@ is known is a check here. Checks are rows of a table; the first violation is rep
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, Final
@@ -103,12 +104,11 @@ def _parameters(computation: ComputationIndex) -> dict[int, bytes]:
 
 
 def _names(module: ModuleIndex) -> Iterator[Finding]:
-    seen: set[str] = set()
-    for computation in module.computations.values():
-        for instruction in computation.instructions:
-            if instruction.name in seen:
-                yield instruction.name, "the name occurs twice"
-            seen.add(instruction.name)
+    names = [i.proto.name for c in module.computations.values() for i in c.instructions]
+    if len(set(names)) < len(names):
+        for name, count in Counter(names).items():
+            if count > 1:
+                yield name, "the name occurs twice"
 
 
 def _callees(module: ModuleIndex) -> Iterator[Finding]:
@@ -116,14 +116,15 @@ def _callees(module: ModuleIndex) -> Iterator[Finding]:
     seen: set[int] = set()
     for computation in module.computations.values():
         for instruction in computation.instructions:
-            for callee in instruction.called:
-                if callee not in seen:
-                    yield instruction.name, "a called computation comes after its caller"
+            if instruction.called and not seen.issuperset(instruction.called):
+                yield instruction.name, "a called computation comes after its caller"
         seen.add(computation.id)
 
 
 def _control_order(module: ModuleIndex) -> Iterator[Finding]:
     for computation in module.computations.values():
+        if not any([i.control for i in computation.instructions]):
+            continue
         seen: set[int] = set()
         for instruction in computation.instructions:
             for before in instruction.control:
@@ -161,24 +162,23 @@ def _fusion_kinds(module: ModuleIndex) -> Iterator[Finding]:
 def _fused_operations(module: ModuleIndex) -> Iterator[Finding]:
     for fusion, _, body in _fusions(module):
         library = backend_config.is_library(fusion.proto.backend_config)
+        allowed = _IN_LIBRARY if library else _IN_LOOPS
         for instruction in body.instructions:
             opcode = instruction.opcode
-            if library:
-                if opcode not in LIBRARY_OPS and opcode != "parameter":
-                    yield instruction.name, f"the kernel library cannot compute {opcode}"
-            elif opcode not in _ALSO_FUSED and not _is_fusible(opcode):
+            if opcode not in allowed and library:
+                yield instruction.name, f"the kernel library cannot compute {opcode}"
+            elif opcode not in allowed:
                 yield instruction.name, f"a loop fusion cannot contain {opcode}"
-
-
-def _is_fusible(opcode: str) -> bool:
-    op = OP_BY_NAME.get(opcode)
-    return op is not None and op.fusible
 
 
 _ALSO_FUSED: Final = frozenset(
     {"parameter", "tuple", "get-tuple-element", "dot", "scatter", "convolution", "map"}
 )
 """Not for new clusters, but XLA puts them into fusions itself, and those are kept whole."""
+
+_IN_LIBRARY: Final = frozenset({*LIBRARY_OPS, "parameter"})
+_IN_LOOPS: Final = _ALSO_FUSED | {name for name, op in OP_BY_NAME.items() if op.fusible}
+"""What kernels of the library and of the loop generator may contain."""
 
 _ALSO_NATIVE: Final = frozenset({"convolution"})
 """Not for new regions, but XLA makes small loops with them native itself."""
@@ -213,7 +213,7 @@ def _fusion_outputs(module: ModuleIndex) -> Iterator[Finding]:
 
 def _fused_parameters(module: ModuleIndex) -> Iterator[Finding]:
     for _, _, body in _fusions(module):
-        used = {operand for i in body.instructions for operand in i.operands} | {body.root}
+        used = {body.root}.union(*[i.operands for i in body.instructions])
         for instruction in body.instructions:
             if instruction.opcode == "parameter" and instruction.local not in used:
                 yield instruction.name, "a fused parameter without users"
@@ -223,9 +223,10 @@ def _layouts(module: ModuleIndex) -> Iterator[Finding]:
     checked: set[bytes] = set()
     for computation in module.computations.values():
         for instruction in computation.instructions:
-            if instruction.shape_key in checked:
+            key = instruction.shape_key
+            if key in checked:
                 continue
-            checked.add(instruction.shape_key)
+            checked.add(key)
             for leaf in leaves(instruction.shape):
                 rank = len(leaf.dimensions)
                 if leaf.element_type not in DTYPE_BYTES:
@@ -237,8 +238,10 @@ def _layouts(module: ModuleIndex) -> Iterator[Finding]:
 def _partitions(module: ModuleIndex) -> Iterator[Finding]:
     for computation in module.graph_computations():
         for instruction in computation.instructions:
+            if instruction.opcode in ("while", "custom-call", "dot"):
+                continue
             data = instruction.proto.backend_config
-            if not data or instruction.opcode in ("while", "custom-call", "dot"):
+            if not data:
                 continue
             parts = backend_config.partitions(data)
             shape = next(leaves(instruction.shape), None)

@@ -32,11 +32,6 @@ from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.module.toposort import topological_order
 from graphopt.machine import Machine, Unit, UnitKind, probe
 
-_DROPPED_FIELDS: Final = (
-    "name", "metadata", "id", "operand_ids", "control_predecessor_ids", "called_computation_ids",
-    "original_value",
-)  # fmt: skip
-
 _OPAQUE_CONSUMERS: Final = frozenset(
     "tuple while call conditional custom-call scatter sort copy dynamic-update-slice".split()
 )
@@ -199,9 +194,10 @@ class Builder:
                 mapping[local] = self.values[computation.id, operands[inner.proto.parameter_number]]
                 continue
             is_root = local == body.root
-            looped = OP_BY_NAME[inner.opcode].fusible and inner.opcode != "constant"
+            opcode = inner.opcode
+            looped = opcode != "constant" and OP_BY_NAME[opcode].fusible
             draft = Draft(
-                opcode=inner.opcode,
+                opcode=opcode,
                 attributes=self._attributes(inner, keep_config=False),
                 proto=inner.proto,
                 operands=tuple([mapping[i] for i in inner.operands]),
@@ -218,7 +214,7 @@ class Builder:
                     1 if library else backend_config.partition_count(fusion.proto.backend_config)
                 )
                 draft.config = fusion.proto.backend_config
-            mapping[local] = self._add(draft, mergeable if is_root else inner.opcode != "copy")
+            mapping[local] = self._add(draft, mergeable if is_root else opcode != "copy")
         self._freeze_updates(body, mapping)
         return mapping[body.root]
 
@@ -232,8 +228,11 @@ class Builder:
     ) -> None:
         """Values in memory that an inlined instruction reads, also through fused bitcasts."""
         reads = set()
+        by_id = body.by_id
         for operand_id in inner.operands:
-            source = skip_bitcasts(body, operand_id)
+            source = by_id[operand_id]
+            if source.opcode == "bitcast":
+                source = skip_bitcasts(body, operand_id)
             if source.opcode == "parameter":
                 reads.add(
                     self.analysis.resolve(computation, operands[source.proto.parameter_number])
@@ -244,9 +243,10 @@ class Builder:
         """Dynamic-update-slices keep the form XLA gave them: in place at the root, else inside."""
         root_source = skip_bitcasts(body, body.root)
         for inner in body.instructions:
-            if inner.opcode == "copy" and not self._only_reorders(body, inner, mapping):
+            opcode = inner.opcode
+            if opcode == "copy" and not self._only_reorders(body, inner, mapping):
                 self._freeze_default(mapping[inner.local], "copy")
-            if inner.opcode != "dynamic-update-slice":
+            if opcode != "dynamic-update-slice":
                 continue
             if inner.local != root_source.local:
                 self._freeze_default(mapping[inner.local], "out-of-place-update")
@@ -332,11 +332,20 @@ class Builder:
     def _attributes(self, instruction: Instruction, keep_config: bool) -> bytes:
         scratch = self._scratch
         scratch.CopyFrom(instruction.proto)
-        for name in _DROPPED_FIELDS:
-            scratch.ClearField(name)
+        clear = scratch.ClearField
+        clear("name")
+        clear("metadata")
+        clear("id")
+        clear("operand_ids")
+        if instruction.control:
+            clear("control_predecessor_ids")
+        if instruction.called:
+            clear("called_computation_ids")
+        clear("original_value")
         if not keep_config:
-            scratch.ClearField("backend_config")
-        return bytes(scratch.SerializeToString(deterministic=True))
+            clear("backend_config")
+        serialised: bytes = scratch.SerializeToString()  # no maps: always in one order
+        return serialised
 
     def _add(self, draft: Draft, mergeable: bool) -> int:
         """Adds a node, or finds the equal one already there."""
@@ -386,6 +395,8 @@ class Builder:
             if writer in alive:
                 readers = {self.values[computation.id, reader] for reader in hazard.readers}
                 before[writer] |= (readers & alive) - {writer}
+        if not writers and all(max(earlier, default=-1) < n for n, earlier in before.items()):
+            return live  # nodes are numbered in such an order
         order = topological_order(before, lambda node: (node in writers, node))
         if len(order) != len(live):
             raise UnsupportedModuleError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,7 @@ from graphopt.hlo.graph.in_place import Value
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import Role, leaves
 from graphopt.hlo.module.opcodes import OP_BY_NAME
-from graphopt.hlo.module.proto import DTYPE_BYTES, DType
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType, ShapeProto
 from graphopt.hlo.module.schedule import read_schedule
 from graphopt.machine import Unit, UnitKind
 
@@ -43,31 +46,26 @@ def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
     )
 
 
-def _starts(rows: list[list[int]]) -> Any:
+def _starts(rows: Sequence[Sequence[int]]) -> Any:
     return np.cumsum([0, *map(len, rows)], dtype=np.int32)
 
 
+@lru_cache(maxsize=16_384)
+def _size_of(key: bytes) -> tuple[int, int, int, tuple[int, ...]]:
+    """Element type, elements, bytes and dimensions (none for a tuple) of a serialised shape."""
+    shape = ShapeProto.FromString(key)
+    count = size = 0
+    for part in leaves(shape):
+        product = prod(part.dimensions)
+        count += product
+        size += product * DTYPE_BYTES.get(part.element_type, 0)
+    kind = int(shape.element_type)
+    return kind, count, size, () if kind == DType.TUPLE else tuple(shape.dimensions)
+
+
 def _shape_columns(shapes: list[Any]) -> dict[str, Any]:
-    dtype, elements, nbytes = [], [], []
-    dims: list[list[int]] = []
-    for shape in shapes:
-        kind = shape.element_type
-        dtype.append(kind)
-        if kind == DType.TUPLE:
-            dims.append([])
-            parts = list(leaves(shape))
-        else:
-            dims.append(list(shape.dimensions))
-            parts = [shape]
-        count = size = 0
-        for part in parts:
-            product = 1
-            for extent in part.dimensions:
-                product *= extent
-            count += product
-            size += product * DTYPE_BYTES.get(part.element_type, 0)
-        elements.append(count)
-        nbytes.append(size)
+    rows = [_size_of(shape.SerializeToString()) for shape in shapes]
+    dtype, elements, nbytes, dims = zip(*rows, strict=True) if rows else ((), (), (), ())
     return {
         "dtype": np.array(dtype, np.int8),
         "elements": np.array(elements, np.int64),

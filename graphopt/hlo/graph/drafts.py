@@ -13,7 +13,7 @@ from graphopt.hlo.module.index import ComputationIndex, ModuleIndex
 from graphopt.machine import UnitKind
 
 
-@dataclass
+@dataclass(slots=True)
 class Draft:
     """A node while the graph is being built; operands are positions in `Drafts.drafts`."""
 

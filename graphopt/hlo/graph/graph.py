@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from graphopt.hlo.graph.decisions import Decisions, Masks
 from graphopt.hlo.graph.derived import fact
 from graphopt.hlo.module.index import ModuleIndex, Role
-from graphopt.hlo.module.opcodes import OPS, Op
+from graphopt.hlo.module.opcodes import OP_BY_NAME, OPS, Op
 from graphopt.hlo.module.proto import DType, OpMetadata
 from graphopt.machine import Unit, UnitKind
 
@@ -197,7 +197,7 @@ class Graph:
         """Clusters of XLA's own decisions."""
         kinds = [unit.kind in (UnitKind.LOOP, UnitKind.LIBRARY) for unit in self.units]
         makes = np.array(kinds, np.bool_)[self.default.unit] & ~self.default.fuse
-        views = np.array([op.name == "bitcast" for op in self.ops], np.bool_)
+        views = self.opcode == OP_BY_NAME["bitcast"].code
         return int((makes & ~views).sum())
 
     @cached_property
@@ -235,7 +235,7 @@ class Graph:
     def plain_copies(self) -> NDArray[np.bool_]:
         """bool [N]; copies outside fusions: XLA put them there to separate buffers."""
         runtime = np.array([u.kind is UnitKind.RUNTIME for u in self.units], np.bool_)
-        copies = np.array([op.name == "copy" for op in self.ops], np.bool_)
+        copies = self.opcode == OP_BY_NAME["copy"].code
         return copies & runtime[self.default.unit]
 
     @property

@@ -24,7 +24,7 @@ from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Computation, Gra
 from graphopt.hlo.legal.region_support import regional_nodes
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import device_count
-from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.opcodes import OPS, Op, OpKind
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.rules import opened, restructure_rules
 from graphopt.hlo.restructure.table import RESTRUCTURES
@@ -34,20 +34,32 @@ from graphopt.machine import UnitKind
 BoolArray = NDArray[np.bool_]
 
 
+def _by_opcode(holds: Callable[[Op], bool]) -> BoolArray:
+    """bool [opcodes]; indexed by `Graph.opcode`, it says what holds of every node."""
+    return np.array([holds(op) for op in OPS], np.bool_)
+
+
+_FUSIBLE: Final = _by_opcode(lambda op: op.fusible and op.name != "constant")
+_CONSTANT: Final = _by_opcode(lambda op: op.name == "constant")
+_STRUCTURE: Final = _by_opcode(lambda op: op.kind is OpKind.STRUCTURE)
+_BITCAST: Final = _by_opcode(lambda op: op.name == "bitcast")
+_UPDATE: Final = _by_opcode(lambda op: op.name == "dynamic-update-slice")
+_DOT: Final = _by_opcode(lambda op: op.name == "dot")
+
+
 class Facts:
     """Per-node properties that the rules share; every array is bool [N]."""
 
     def __init__(self, graph: Graph) -> None:
         """Derives what most rules need."""
-        ops = graph.ops
         self.graph = graph
-        self.fusible = np.array([op.fusible and op.name != "constant" for op in ops], np.bool_)
-        self.constant = np.array([op.name == "constant" for op in ops], np.bool_)
-        self.structure = np.array([op.kind is OpKind.STRUCTURE for op in ops], np.bool_)
-        self.bitcast = np.array([op.name == "bitcast" for op in ops], np.bool_)
+        self.fusible = _FUSIBLE[graph.opcode]
+        self.constant = _CONSTANT[graph.opcode]
+        self.structure = _STRUCTURE[graph.opcode]
+        self.bitcast = _BITCAST[graph.opcode]
         self.tuple_shaped = graph.dtype == DType.TUPLE
         self.plain_copy = graph.plain_copies
-        self.update = np.array([op.name == "dynamic-update-slice" for op in ops], np.bool_)
+        self.update = _UPDATE[graph.opcode]
         inside, root = graph.library_nodes
         self.library_inside = np.array(inside, np.bool_)
         self.library_root = np.array(root, np.bool_)
@@ -62,8 +74,9 @@ class Facts:
     @cached_property
     def library_only(self) -> BoolArray:
         """Operations that fuse only inside the kernel library: dot."""
-        names = np.array([op.name == "dot" for op in self.graph.ops], np.bool_)
-        return names & (self.library_inside | self.graph.default.fuse | self.default_library)
+        return _DOT[self.graph.opcode] & (
+            self.library_inside | self.graph.default.fuse | self.default_library
+        )
 
     @cached_property
     def default_library(self) -> BoolArray:
@@ -76,15 +89,34 @@ class Facts:
         """Values with a user that cannot compute them itself."""
         graph = self.graph
         needs = np.zeros(len(graph), np.bool_)
+        users = np.repeat(np.arange(len(graph)), np.diff(graph.operand_start))
         takes = self.clusterable | self.library_only
-        for user, operands in enumerate(graph.operand_lists):
-            if not takes[user]:
-                needs[operands] = True
+        needs[graph.operands[~takes[users]]] = True
         return needs
+
+    @cached_property
+    def _frozen(self) -> dict[tuple[int, str], list[int]]:
+        """(state, rule) -> nodes that in-place promises fix so."""
+        found: dict[tuple[int, str], list[int]] = {}
+        for node, frozen in enumerate(self.graph.source.frozen):
+            if frozen is not None:
+                found.setdefault(frozen, []).append(node)
+        return found
+
+    @cached_property
+    def always_fused(self) -> BoolArray:
+        """Nodes that in-place promises keep out of memory."""
+        out = np.zeros(len(self.graph), np.bool_)
+        for (state, _), nodes in self._frozen.items():
+            if state == FROZEN_FUSED:
+                out[nodes] = True
+        return out
 
     def frozen(self, state: int, rule: str) -> BoolArray:
         """Nodes that in-place promises fix in `state` under the name `rule`."""
-        return np.array([f == (state, rule) for f in self.graph.source.frozen], np.bool_)
+        out = np.zeros(len(self.graph), np.bool_)
+        out[self._frozen.get((state, rule), [])] = True
+        return out
 
 
 Predicate = Callable[[Facts], BoolArray]
@@ -144,8 +176,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("not-a-loop", "join", 1, "only array-shaped loop clusters have several outputs",
          lambda f: ~f.clusterable | f.tuple_shaped | f.bitcast | f.update),
     Rule("always-fused", "join", 1, "the node is never a root",
-         lambda f: f.constant | np.array([x is not None and x[0] == FROZEN_FUSED
-                                          for x in f.graph.source.frozen], np.bool_)),
+         lambda f: f.constant | f.always_fused),
     Rule("in-place-writer", "join", 1, "its cluster overwrites a buffer that others read",
          lambda f: _is_writer(f)),
     Rule("not-a-loop", "unit", UnitKind.LOOP, "no loop can compute this operation",
@@ -309,25 +340,18 @@ def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
 
 
 def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) -> None:
-    candidates = np.flatnonzero(facts.clusterable)
     single = facts.update | facts.tuple_shaped
-    dims = graph.dim_lists
-    layouts = graph.source.shapes
+    dims, shapes = graph.dim_lists, graph.source.shapes
     for column, unit in enumerate(graph.units):
         if unit.kind is not UnitKind.LOOP or unit.threads == 1:
             continue
-        few = graph.elements < unit.threads
-        for node in candidates:
-            if column == graph.default.unit[node]:
-                continue
-            if (
-                single[node]
-                or few[node]
-                or unit.threads
-                != backend_config.feasible_parts(
-                    tuple(dims[node]), tuple(layouts[node].layout.minor_to_major), unit.threads
-                )
-            ):
+        candidates = facts.clusterable & (graph.default.unit != column)
+        never = single | (graph.elements < unit.threads)
+        masks.unit_rule[candidates & never, column] = rule
+        for node in np.flatnonzero(candidates & ~never).tolist():
+            layout = tuple(shapes[node].layout.minor_to_major)
+            parts = backend_config.feasible_parts(tuple(dims[node]), layout, unit.threads)
+            if parts != unit.threads:
                 masks.unit_rule[node, column] = rule
 
 

@@ -51,7 +51,14 @@ class Instruction:
         self.local: int = proto.id & LOCAL_ID
         self.opcode: str = proto.opcode
         ids = proto.operand_ids
-        self.operands: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
+        count = len(ids)
+        self.operands: tuple[int, ...] = ()
+        if count == 1:
+            self.operands = (ids[0] & LOCAL_ID,)
+        elif count == 2:
+            self.operands = (ids[0] & LOCAL_ID, ids[1] & LOCAL_ID)
+        elif count:
+            self.operands = tuple([i & LOCAL_ID for i in ids])
         ids = proto.control_predecessor_ids
         self.control: tuple[int, ...] = tuple([i & LOCAL_ID for i in ids]) if ids else ()
         ids = proto.called_computation_ids
@@ -72,7 +79,7 @@ class Instruction:
     def shape_key(self) -> bytes:
         """Serialised shape: equal keys are equal shapes and layouts."""
         if self._shape_key is None:
-            self._shape_key = self.proto.shape.SerializeToString(deterministic=True)
+            self._shape_key = self.proto.shape.SerializeToString()
         return self._shape_key
 
 
@@ -88,6 +95,7 @@ class ComputationIndex:
         root: local id of the root instruction.
         caller: local id of the calling instruction and its computation's id, None for the entry and
             for applied computations (which may have several callers).
+        id: computation id.
     """
 
     proto: Any
@@ -96,11 +104,11 @@ class ComputationIndex:
     by_id: dict[int, Instruction]
     root: int
     caller: tuple[int, int] | None = None
+    id: int = field(init=False)
 
-    @property
-    def id(self) -> int:
-        """Computation id."""
-        return int(self.proto.id)
+    def __post_init__(self) -> None:
+        """Takes the id out of the proto."""
+        self.id = int(self.proto.id)
 
 
 @dataclass
@@ -187,13 +195,15 @@ def _broken(where: str, what: str) -> ModuleFormatError:
 
 def _check_operands(computation: ComputationIndex) -> None:
     seen: set[int] = set()
+    see = seen.add
     for instruction in computation.instructions:
-        if instruction.operands and not seen.issuperset(instruction.operands):
+        operands = instruction.operands
+        if operands and not seen.issuperset(operands):
             raise _broken(
                 f"{computation.proto.name}/{instruction.name}",
                 "an operand is missing or comes after its user",
             )
-        seen.add(instruction.local)
+        see(instruction.local)
 
 
 _CALLEE_ROLES: Final[dict[str, tuple[Role, ...]]] = {

@@ -174,6 +174,8 @@ class ClusterFormer:
         self.loop = next(i for i, kind in enumerate(self.kinds) if kind is UnitKind.LOOP)
         self.library_ok = graph.library_nodes[0] if self._uses_library() else []
         self.elements: list[int] = graph.elements.tolist()
+        self.users_count = [len(users) for users in graph.user_lists]
+        self.stays_fused = [f is not None and f[0] == FROZEN_FUSED for f in graph.source.frozen]
         self.plain_copy = graph.plain_copies.tolist()
         self.budget = MAX_GROWTH * len(graph) + 2000
         self.out = Clustering(
@@ -288,6 +290,7 @@ class ClusterFormer:
         """
         graph = self.graph
         ops, operand_lists, elements = graph.ops, graph.operand_lists, self.elements
+        users_count, is_candidate, push = self.users_count, self._is_candidate, heapq.heappush
         uses = {root: _Uses({(root, -1): (float(elements[root]), 1)})}
         heap = [-root]
         inside: list[int] = []
@@ -303,26 +306,27 @@ class ClusterFormer:
             ):
                 external.append(node)
                 continue
+            op = ops[node]
             if library and not (self.library_ok[node] or (default_library and node in exempt)):
                 if node == root or self._must_stay_fused(node):
                     return None
                 self._write(node, "library-operation")
                 external.append(node)
                 continue
-            if ops[node].name == "dot" and not library:
+            if op.name == "dot" and not library:
                 self._write(node, "library-operation")
                 external.append(node)
                 continue
             inside.append(node)
-            elementwise = ops[node].kind is OpKind.ELEMENTWISE
-            work += ops[node].cost * (elements[node] if library else own.evaluations)
+            elementwise = op.kind is OpKind.ELEMENTWISE
+            work += op.cost * (elements[node] if library else own.evaluations)
             for slot, operand in enumerate(operand_lists[node]):
                 known = uses.get(operand)
                 if known is None:
-                    shared = elementwise and len(graph.user_lists[operand]) == 1
+                    shared = elementwise and users_count[operand] == 1
                     known = uses[operand] = own if shared else _Uses({})
-                    if self._is_candidate(operand, exempt):
-                        heapq.heappush(heap, -operand)
+                    if is_candidate(operand, exempt):
+                        push(heap, -operand)
                     else:
                         external.append(operand)
                 if known is own:
@@ -378,8 +382,7 @@ class ClusterFormer:
         return False
 
     def _must_stay_fused(self, node: int) -> bool:
-        frozen = self.graph.source.frozen[node]
-        return frozen is not None and frozen[0] == FROZEN_FUSED
+        return self.stays_fused[node]
 
     def _write(self, node: int, rule: str) -> None:
         if not self.out.in_memory[node]:

@@ -75,6 +75,10 @@ class Restructured:
         out = np.zeros((len(batch), len(self.graph)), np.bool_)
         kinds = np.array([u.kind is UnitKind.NATIVE for u in self.graph.units], np.bool_)
         native, fuse = kinds[batch.fields["unit"]], batch.fields["fuse"]
+        if not native.any():
+            return out
+        fused_somewhere = fuse.any(axis=0).tolist()
+        nowhere = np.zeros(len(batch), np.bool_)
         known: dict[int, NDArray[np.bool_]] = {}
 
         def at(node: int) -> NDArray[np.bool_]:
@@ -82,14 +86,16 @@ class Restructured:
             stack = [node]
             while stack:
                 top = stack[-1]
-                users = self.users[top] if fuse[:, top].any() else []
+                users = self.users[top] if fused_somewhere[top] else []
                 missing = [user for user in users if user not in known]
                 if missing:
                     stack += missing
                     continue
                 stack.pop()
-                through = [known[user] for user in users] or [np.zeros(len(batch), np.bool_)]
-                known[top] = np.where(fuse[:, top], np.any(through, axis=0), native[:, top])
+                through = nowhere
+                for user in users:
+                    through = through | known[user]
+                known[top] = np.where(fuse[:, top], through, native[:, top])
             return known[node]
 
         for node in np.flatnonzero(self.fresh & (self.origin >= 0)).tolist():

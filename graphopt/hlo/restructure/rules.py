@@ -24,38 +24,37 @@ def restructure_rules(
     out = np.full((len(graph), len(RESTRUCTURES)), names.index("other-operation"), np.int16)
     out[:, 0] = ALLOWED
     ordered = set(graph.control.ravel().tolist())
+    in_memory = np.equal(fuse_rule[:, 0], ALLOWED).tolist()
     for node, op in enumerate(graph.ops):
         codes = BY_OPCODE.get(op.name)
         if codes is None:
             continue
         replaces = any(RESTRUCTURES[code].replaces for code in codes)
-        common = _common_rule(graph, fuse_rule, ordered, node) if replaces else None
+        common = _common_rule(graph, in_memory, ordered, node) if replaces else None
         candidate = Candidate(graph, node)
         for code in codes:
             row = RESTRUCTURES[code]
             rule = (common if row.replaces else None) or row.forbids(candidate)
             if rule is None and not all(
-                _may_be_in_memory(graph, fuse_rule, value) for value in row.behind(candidate)
+                _may_be_in_memory(graph, in_memory, value) for value in row.behind(candidate)
             ):
                 rule = "stays-fused"
             out[node, code] = ALLOWED if rule is None else names.index(rule)
     return out
 
 
-def _common_rule(
-    graph: Graph, fuse_rule: NDArray[np.int16], ordered: set[int], node: int
-) -> str | None:
+def _common_rule(graph: Graph, in_memory: list[bool], ordered: set[int], node: int) -> str | None:
     """The rule that forbids every restructure of a node: it and its operands must be in memory."""
     if node in ordered:
         return "control-dependency"
     for value in (node, *graph.operand_lists[node]):
-        if not _may_be_in_memory(graph, fuse_rule, value):
+        if not _may_be_in_memory(graph, in_memory, value):
             return "stays-fused"
     return None
 
 
-def _may_be_in_memory(graph: Graph, fuse_rule: NDArray[np.int16], value: int) -> bool:
-    return graph.ops[value].name == "constant" or bool(fuse_rule[value, 0] == ALLOWED)
+def _may_be_in_memory(graph: Graph, in_memory: list[bool], value: int) -> bool:
+    return in_memory[value] or graph.ops[value].name == "constant"
 
 
 def opened(rules: NDArray[np.int16]) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ Only integers and truth values: their arithmetic is exact and the same everywher
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -58,7 +59,7 @@ def followed(shape: Any) -> bool:
     """True for an array whose values are followed: small, row-major, of integers or truth values."""
     return (
         shape.element_type in _TYPES
-        and int(np.prod(shape.dimensions, dtype=np.int64)) <= MAX_ELEMENTS
+        and prod(shape.dimensions) <= MAX_ELEMENTS
         and is_row_major(shape)
     )
 
@@ -71,7 +72,7 @@ def value_of(constant: Any) -> Array | None:
     literal = LiteralProto.FromString(constant.literal)
     value = np.array(list(getattr(literal, field)), dtype)
     dims = tuple(constant.shape.dimensions)
-    return value.reshape(dims) if value.size == np.prod(dims, dtype=np.int64) else None
+    return value.reshape(dims) if value.size == prod(dims) else None
 
 
 def evaluate(instruction: Any, operands: Sequence[Array]) -> Array | None:
@@ -188,11 +189,10 @@ class Folder:
 def _drop_unused(body: Any) -> None:
     """Removes instructions that nothing reads; parameters stay, because the fusion passes them."""
     needed = {body.root_id & LOCAL_ID}
-    kept = []
-    for instruction in reversed(body.instructions):
+    instructions = body.instructions
+    for place in range(len(instructions) - 1, -1, -1):
+        instruction = instructions[place]
         if instruction.id & LOCAL_ID in needed or instruction.opcode == "parameter":
-            needed.update(o & LOCAL_ID for o in instruction.operand_ids)
-            kept.append(HloInstructionProto.FromString(instruction.SerializeToString()))
-    kept.reverse()
-    body.ClearField("instructions")
-    body.instructions.extend(kept)
+            needed.update([o & LOCAL_ID for o in instruction.operand_ids])
+        else:
+            del instructions[place]
