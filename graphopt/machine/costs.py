@@ -64,10 +64,10 @@ class CpuCosts:
         10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", CALIBRATE
     )
     fresh_bytes_per_ns: float = fact(
-        3.0,
+        1.3,
         "bytes per ns",
         "Writing to pages that the process has not touched yet",
-        "python -m benchmarks.training_loops",
+        "python -m benchmarks.pages",
     )
     cached_bytes_per_ns: float = fact(
         40.0, "bytes per ns", "The same inside the second-level cache", CALIBRATE

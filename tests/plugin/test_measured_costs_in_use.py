@@ -14,7 +14,7 @@ from graphopt.evaluate.commands import calibrate as command
 from graphopt.lazy.runtime import optimizer
 from graphopt.machine import CpuCosts, cost_rows, cost_tables, costs_for, own_costs, own_kind, probe
 from graphopt.machine.cost_rows import CostRow
-from graphopt.machine.kinds import MachineKind
+from graphopt.machine.kinds import MachineKind, jaxlib_version
 from graphopt.machine.machine import read_vendor
 from graphopt.measure.calibrating.probes import PROBES
 from graphopt.measure.calibrating.result import Calibration, facts_of
@@ -119,9 +119,9 @@ def doctor(capsys, *flags: str) -> str:
 
 
 def test_doctor_names_the_row_of_a_known_kind(capsys, monkeypatch, store):
-    row = CostRow(probe().name[:3], probe().simd_bits, "0.10", CpuCosts())
+    row = CostRow(probe().name[:3], probe().simd_bits, jaxlib_version(), CpuCosts())
     monkeypatch.setattr(cost_rows, "CPU_COSTS", (row,))
-    expected = f"of a known kind: {row.processor}, {row.simd_bits}-bit vectors, jaxlib 0.10"
+    expected = f"of a known kind: {row.processor}, {row.simd_bits}-bit vectors, jaxlib {row.jaxlib}"
     assert f"costs: {expected}\n" in doctor(capsys)
 
 

@@ -38,7 +38,7 @@ def release(data: bytes) -> Released:
     """Takes the donated buffers from a module and copies the parameters that it would overwrite.
 
     Args:
-        data: serialised ``HloModuleProto``, instructions in the order of their schedule.
+        data: serialised ``HloModuleProto``.
 
     Raises:
         ModuleFormatError: the bytes are no module.
@@ -53,8 +53,11 @@ def release(data: bytes) -> Released:
         i.proto.parameter_number: i.shape for i in entry.instructions if i.opcode == "parameter"
     }
     taken = set(_taken(module))
-    _copy_first(entry.proto, taken)
-    write_schedule(proto)
+    copies = _copy_first(entry.proto, taken)
+    if proto.HasField("schedule"):
+        _schedule_copies(proto, copies)
+    else:
+        write_schedule(proto)
     return Released(
         bytes(proto.SerializeToString()),
         sum(_bytes(shapes[number]) for number in numbers),
@@ -74,10 +77,10 @@ def _taken(module: ModuleIndex) -> Iterator[int]:
             yield local
 
 
-def _copy_first(entry: Any, taken: set[int]) -> None:
-    """Puts a copy behind each such parameter and lets everything else read the copy."""
+def _copy_first(entry: Any, taken: set[int]) -> dict[int, Any]:
+    """Puts a copy behind each such parameter and lets everything else read it; returns id -> copy."""
     if not taken:
-        return
+        return {}
     free = max(i.id & LOCAL_ID for i in entry.instructions) + 1
     copies: dict[int, Any] = {}
     written = []
@@ -99,6 +102,22 @@ def _copy_first(entry: Any, taken: set[int]) -> None:
     del entry.instructions[:]
     entry.instructions.extend(kept)
     entry.root_id = root
+    return copies
+
+
+def _schedule_copies(proto: Any, copies: dict[int, Any]) -> None:
+    """Each copy runs where its parameter stands in the schedule."""
+    for entry in proto.schedule.sequences:
+        if entry.key != proto.entry_computation_id:
+            continue
+        order = []
+        for instruction_id in entry.value.instruction_ids:
+            order.append(instruction_id)
+            copy = copies.get(instruction_id & LOCAL_ID)
+            if copy is not None:
+                order.append(copy.id)
+        del entry.value.instruction_ids[:]
+        entry.value.instruction_ids.extend(order)
 
 
 def _copy_of(parameter: Any, local: int) -> Any:

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from graphopt import jax_private, xla_hook
-from graphopt.errors import MeasureError
+from graphopt.errors import MeasureError, ModuleFormatError
+from graphopt.hlo.emit.release import release
 from graphopt.hlo.module.index import has_donation, parse
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.module.schedule import scheduled
@@ -91,12 +92,14 @@ def _wide() -> contextlib.AbstractContextManager[Any]:
 
 
 def _without_donation(data: bytes) -> bytes:
-    module = parse(data)
-    if not has_donation(module):
+    """Module bytes that leave their parameters as they are, so that a program can run again.
+
+    Bytes that are no module come back as they are: XLA says what is wrong with them.
+    """
+    try:
+        return release(data).data if has_donation(parse(data)) else data
+    except ModuleFormatError:
         return data
-    module.proto.ClearField("input_output_alias")
-    module.proto.ClearField("buffer_donor")
-    return bytes(module.proto.SerializeToString())
 
 
 _LAPACK: Final = b"lapack_"
