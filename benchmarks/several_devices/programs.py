@@ -1,8 +1,8 @@
 """Ten programs over all CPU devices of the process.
 
-Each builder returns ``(make, args)``. ``make()`` returns a new function, jitted or mapped, so that jax compiles it
-anew whenever it is made. Sizes are those of the whole program and do not depend on the number of devices, which
-must divide 64.
+Each builder returns ``(make, args)``. ``make()`` returns a new function, jitted or mapped, so that jax
+compiles it anew whenever it is made. Sizes are those of the whole program and do not depend on the number
+of devices, which must divide 64.
 """
 
 from __future__ import annotations

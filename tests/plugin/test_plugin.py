@@ -243,7 +243,7 @@ def test_a_rewritten_program_keeps_its_donated_buffers_where_that_is_possible():
     assert record.outcome is (REWRITTEN if own_capabilities().donation else FELL_BACK)
 
 
-def test_programs_for_several_devices_are_left_alone():
+def test_programs_for_several_devices_are_rewritten():
     script = textwrap.dedent("""
         import jax
         import numpy as np
@@ -274,5 +274,5 @@ def test_programs_for_several_devices_are_left_alone():
     # One device is one device, whichever it is.
     assert sorted(done.stdout.splitlines()) == [
         "jit_moved rewritten heuristic",
-        "jit_sharded fell back multi-device",
+        "jit_sharded rewritten heuristic",
     ]
