@@ -7,6 +7,7 @@ of devices, which must divide 64.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +87,7 @@ def mlp_training() -> Built:
     widths = (64, 128, 128, 10)
     layers = [
         (put(draws(i, o, scale=i**-0.5)), put(np.zeros(o, np.float32)))
-        for i, o in zip(widths, widths[1:], strict=False)
+        for i, o in itertools.pairwise(widths)
     ]
     zeros = jax.tree.map(jnp.zeros_like, layers)
     x = put(draws(512, 64), "d")

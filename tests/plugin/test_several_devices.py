@@ -64,7 +64,7 @@ SCRIPT = textwrap.dedent("""
         print(json.dumps([name, equal, rewritten, reasons, any(r.caller_thread for r in records[-1:])]))
 """)
 
-NAMES = ("halo_steps", "random_walk", "data_parallel", "branching", "looks_outside")
+NAMES = ("halo_steps", "random_walk", "looks_outside")
 
 
 @pytest.mark.parametrize("devices", [2, 8])
