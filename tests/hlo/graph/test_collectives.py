@@ -12,6 +12,7 @@ from support.legality_texts import named
 from graphopt.errors import MeasureError, VerificationError
 from graphopt.hlo import build_graph, rewrite, verify
 from graphopt.hlo.graph.collectives import meetings, trace
+from graphopt.hlo.graph.fingerprint import fingerprint
 from graphopt.hlo.graph.in_place import InPlaceAnalysis
 from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.schedule import write_schedule
@@ -119,6 +120,11 @@ def test_neighbours_are_ordered_in_the_graph():
     order = [named(graph, name) for name in ORDER]
     assert set(itertools.pairwise(order)) <= set(map(tuple, graph.control.tolist()))
     assert build_graph(module_of(1), MACHINE).control.tolist() == []
+
+
+def test_a_winner_of_one_device_is_none_of_two():
+    one, two, again = (build_graph(module_of(n), MACHINE) for n in (1, 2, 2))
+    assert fingerprint(two) == fingerprint(again) != fingerprint(one)
 
 
 def test_equal_collectives_stay_two():
