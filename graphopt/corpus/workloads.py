@@ -46,9 +46,10 @@ def load_programs(spec: str) -> dict[str, Program]:
     """Programs of a specification.
 
     Args:
-        spec: ``demo``, ``fuzz``, ``devices``, ``generated``, one of `graphopt.corpus.registry.SELECTIONS` (``corpus``,
-            ``train``, ...), or ``pkg.module:ATTRIBUTE`` naming a dict from name to builder; a builder takes
-            no arguments and returns ``(fn, args)``. Modules are also looked up in the current directory.
+        spec: ``demo``, ``fuzz``, ``devices``, ``generated``, one of
+            `graphopt.corpus.registry.SELECTIONS` (``corpus``, ``train``, ...), or ``pkg.module:ATTRIBUTE``
+            naming a dict from name to builder; a builder takes no arguments and returns ``(fn, args)``.
+            Modules are also looked up in the current directory.
 
     Raises:
         WorkloadError: it cannot be imported or is no such dict.

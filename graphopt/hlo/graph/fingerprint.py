@@ -7,7 +7,7 @@ from typing import Final
 
 from graphopt.hlo.graph.derived import derives
 from graphopt.hlo.graph.graph import Graph
-from graphopt.hlo.module.index import ModuleIndex
+from graphopt.hlo.module.index import ModuleIndex, device_count
 from graphopt.hlo.module.proto import HloInstructionProto
 
 _IGNORED: Final = ("name", "metadata", "id", "operand_ids", "called_computation_ids",
@@ -60,4 +60,6 @@ def fingerprint(graph: Graph) -> str:
         digest.update(values.tobytes())
     digest.update(repr([unit.name for unit in graph.units]).encode())
     digest.update(bytes(source.module.proto.input_output_alias))
+    if (devices := device_count(source.module)) > 1:
+        digest.update(devices.to_bytes(8, "little"))
     return digest.hexdigest()

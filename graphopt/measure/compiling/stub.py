@@ -20,7 +20,7 @@ import numpy as np
 from graphopt import jax_private, xla_hook
 from graphopt.errors import MeasureError, ModuleFormatError
 from graphopt.hlo.emit.release import release
-from graphopt.hlo.module.index import has_donation, parse
+from graphopt.hlo.module.index import device_count, has_donation, parse
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.module.schedule import scheduled
 
@@ -62,9 +62,17 @@ def signature(data: bytes) -> Signature:
     """Reads a module's signature.
 
     Raises:
-        MeasureError: it has tokens, nested tuples or types that numpy does not know.
+        MeasureError: it has tokens, nested tuples or types that numpy does not know, or is for several
+            devices.
     """
-    shape = parse(data).proto.host_program_shape
+    module = parse(data)
+    if device_count(module) > 1:
+        raise MeasureError(
+            what=f"a module of {device_count(module)} devices, which cannot run alone on one",
+            where=module.proto.name,
+            fix="Such modules are only measured inside their own program.",
+        )
+    shape = module.proto.host_program_shape
     tupled = shape.result.element_type == DType.TUPLE
     results = list(shape.result.tuple_shapes) if tupled else [shape.result]
     return Signature(

@@ -16,6 +16,7 @@ from graphopt.hlo import build_graph
 from graphopt.hlo.module.index import (
     Role,
     check_supported,
+    device_count,
     has_donation,
     is_small_call,
     leaf_paths,
@@ -153,12 +154,10 @@ EDITS: dict[str, tuple[Callable[[Any], None], str]] = {
         lambda p: setattr(p.computations[0].instructions[1], "opcode", "frobnicate"),
         "unknown-opcode",
     ),
-    "collective": (
-        lambda p: setattr(p.computations[0].instructions[1], "opcode", "all-reduce"),
-        "multi-device",
+    "collective beside others": (
+        lambda p: setattr(p.computations[0].instructions[1], "opcode", "all-reduce-start"),
+        "asynchronous",
     ),
-    "replicas": (lambda p: setattr(p.device_assignment, "replica_count", 2), "multi-device"),
-    "partitions": (lambda p: setattr(p.device_assignment, "computation_count", 4), "multi-device"),
     "dynamic module": (lambda p: setattr(p, "is_dynamic", True), "dynamic-shape"),
     "dynamic dimension": (dimension_is_dynamic, "dynamic-shape"),
     "dynamic in a tuple": (in_a_tuple, "dynamic-shape"),
@@ -174,12 +173,15 @@ def test_modules_that_are_left_alone(edit, rule):
     assert refused_by(edited(edit)) == rule
 
 
-def test_one_device_is_no_reason_to_refuse():
+@pytest.mark.parametrize(("replicas", "partitions"), [(1, 1), (2, 1), (2, 4)])
+def test_devices_are_no_reason_to_refuse(replicas, partitions):
     def edit(proto: Any) -> None:
-        proto.device_assignment.replica_count = 1
-        proto.device_assignment.computation_count = 1
+        proto.device_assignment.replica_count = replicas
+        proto.device_assignment.computation_count = partitions
 
-    assert len(build_graph(edited(edit))) == 3
+    data = edited(edit)
+    assert len(build_graph(data)) == 3
+    assert device_count(parse(data)) == replicas * partitions
 
 
 def test_donated_arguments_are_refused():
