@@ -32,7 +32,7 @@ def test_decisions_are_legal_and_give_a_module(name):
     proposal = LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE).propose(graph)
     graph.masks.check(proposal.decisions)
     assert proposal.changes > 0
-    assert (rewrite(graph, proposal.decisions).data != rewrite(graph, graph.default).data)
+    assert rewrite(graph, proposal.decisions).data != rewrite(graph, graph.default).data
 
 
 def test_the_heuristic_stands_unless_the_gain_is_clear():
