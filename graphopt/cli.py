@@ -377,10 +377,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         """The command with its options; what follows `run` and `train` is for others to parse."""
-        own = {"run": Run, "train": Train}.get(argv[0]) if argv else None
-        command = (
-            tyro.cli(Commands, prog="graphopt", args=argv) if own is None else own(tuple(argv[1:]))
-        )
-        return command.run()
+        if argv[:1] == ["run"]:
+            return Run(tuple(argv[1:])).run()
+        if argv[:1] == ["train"]:
+            return Train(tuple(argv[1:])).run()
+        return tyro.cli(Commands, prog="graphopt", args=argv).run()
 
     return exit_status("graphopt", run)

@@ -74,9 +74,9 @@ def all_single_changes(graph: Graph) -> Iterator[tuple[str, int, int]]:
 FIELDS_OF = {
     "einsum_f16": {"fuse", "unit", "restructure"},
     "ring_buffer": {"fuse", "unit"},
-    "shared_outputs": {"fuse", "unit"},
-    "int8_matmul": {"fuse", "unit"},
-    "sorted_pairs": {"fuse", "unit", "restructure"},
+    "shared_outputs": {"fuse", "unit", "restructure"},
+    "int8_matmul": {"fuse", "unit", "restructure"},
+    "sorting": {"fuse", "unit", "restructure"},
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import matplotlib.image
 import numpy as np
 import pytest
 from support.captures import captured

@@ -104,9 +104,9 @@ def test_a_disturbance_that_lasts_hits_both(clock):
 def test_the_budget_and_the_number_of_pairs_hold(clock):
     start = clock.now
     found = compare(Work(clock, 5e-3), Work(clock, 5e-3), budget_s=0.2)
-    # Two calls to warm up, then pairs of 10 ms until the budget is spent.
-    assert clock.now - start == pytest.approx(0.2, abs=0.02)
-    assert found.pairs == 19
+    # Pairs of 10 ms until the budget is spent, after some calls that warm up and count repeats.
+    assert found.pairs == 20
+    assert 0.2 <= clock.now - start <= 0.24
     assert compare(Work(clock, 1.0), Work(clock, 1.0), budget_s=0.1, min_pairs=4).pairs == 4
     assert compare(Work(clock, 1e-3), Work(clock, 1e-3), budget_s=99, max_pairs=21).pairs == 21
 
