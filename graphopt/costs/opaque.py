@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.machine import CpuCosts, own_costs
@@ -14,7 +15,17 @@ from graphopt.machine import CpuCosts, own_costs
 
 def is_wall(graph: Graph, node: int) -> bool:
     """True for an operation, not a loop around one, that no region may contain as it is."""
-    return not graph.regional[node] and graph.ops[node].kind is not OpKind.CONTROL
+    return _walls(graph)[node]
+
+
+@per_graph
+def _walls(graph: Graph) -> list[bool]:
+    """bool per node; see `is_wall`."""
+    regional = graph.regional.tolist()
+    return [
+        not inside and op.kind is not OpKind.CONTROL
+        for inside, op in zip(regional, graph.ops, strict=True)
+    ]
 
 
 def wall_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> tuple[float, float]:

@@ -80,6 +80,7 @@ class Source:
         names: instruction names.
         metadata: serialised ``OpMetadata``.
         shapes: ``ShapeProto`` of each result.
+        layouts: dimensions of each array result from minor to major; none for tuples.
         called: ids of called computations (applied ones, or an opaque fusion's body).
         config: ``backend_config`` bytes of the cluster rooted here in the default module.
         bare: True where XLA left a fusible root outside any fusion.
@@ -96,6 +97,7 @@ class Source:
     names: list[str]
     metadata: list[bytes]
     shapes: list[Any]
+    layouts: list[tuple[int, ...]]
     called: list[tuple[int, ...]]
     config: list[bytes]
     bare: list[bool]

@@ -328,7 +328,7 @@ def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
 
 def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) -> None:
     single = facts.update | facts.tuple_shaped
-    dims, shapes = graph.dim_lists, graph.source.shapes
+    dims, layouts = graph.dim_lists, graph.source.layouts
     for column, unit in enumerate(graph.units):
         if unit.kind is not UnitKind.LOOP or unit.threads == 1:
             continue
@@ -336,8 +336,7 @@ def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) ->
         never = single | (graph.elements < unit.threads)
         masks.unit_rule[candidates & never, column] = rule
         for node in np.flatnonzero(candidates & ~never).tolist():
-            layout = tuple(shapes[node].layout.minor_to_major)
-            parts = backend_config.feasible_parts(tuple(dims[node]), layout, unit.threads)
+            parts = backend_config.feasible_parts(tuple(dims[node]), layouts[node], unit.threads)
             if parts != unit.threads:
                 masks.unit_rule[node, column] = rule
 
