@@ -9,7 +9,7 @@ All rules are sound for joint choices: any combination of allowed values is a le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphopt.errors import DecisionError, UnsupportedModuleError
 from graphopt.hlo.graph.decisions import ALLOWED, Masks
-from graphopt.hlo.graph.derived import derives
+from graphopt.hlo.graph.derived import derives, per_graph
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Computation, Graph
 from graphopt.hlo.legal.region_support import regional_nodes
 from graphopt.hlo.module import backend_config
@@ -274,13 +274,16 @@ def _bits_after(first: int, end: int, writers: Iterable[int]) -> list[int]:
 
 
 @derives("masks")
-def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
+def make_masks(
+    graph: Graph, *, replacements: bool = True, rows: Collection[int] | None = None
+) -> Masks:
     """The legality masks of a graph.
 
     Args:
         graph: whose nodes to judge.
         replacements: also judge which operations may be replaced; if not, none may, and loops that would be
             native only thanks to one may not be native either.
+        rows: judge only these rows of the table of restructures, and forbid the others; None for all.
 
     Raises:
         UnsupportedModuleError: rule ``default-outside-masks``: XLA's own decisions break a rule, so
@@ -298,7 +301,7 @@ def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
     facts.fuse_rule = masks.fuse_rule[:, 1]
     _apply(facts, masks, ("fuse", "join"))
     if replacements:
-        masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names)
+        masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names, rows)
         facts.opened = opened(masks.restructure_rule)
     else:
         masks.restructure_rule[:, 1:] = names.index("other-operation")
@@ -307,6 +310,21 @@ def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
     if replacements:
         _check_default(graph, masks)
     return masks
+
+
+@per_graph
+def settled_masks(graph: Graph) -> Masks:
+    """The masks of a graph whose operations have been replaced, to carry decisions over to: no further
+    replacement is judged, which for some rows takes as long as all other rules together.
+    """
+    known: Masks | None = graph.derived.get("masks")
+    return make_masks(graph, rows=_SETTLED_ROWS) if known is None else known
+
+
+_SETTLED_ROWS: Final = frozenset(
+    code for code, row in enumerate(RESTRUCTURES) if row.opens or not row.replaces
+)
+"""Rows that only say how a kernel is written, and those that decide what may be native."""
 
 
 def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
