@@ -259,8 +259,8 @@ class Bench:
     budget_s: float = 4.0
     """Seconds of timing per program."""
     graphs: tuple[str, ...] = ()
-    """For search and methods: names of held-out programs; every fourth if none is given. For overhead: names of
-    programs of the demo or of benchmarks.third_party; all if none is given."""
+    """For search and methods: names of held-out programs; every fourth if none is given. For overhead:
+    names of programs of the demo or of benchmarks.third_party; all if none is given."""
     out: Path = Path("report/bench")
     """Directory for what search has finished: the same command goes on after an interruption."""
 

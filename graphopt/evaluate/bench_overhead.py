@@ -1,7 +1,7 @@
 """``graphopt bench overhead``: milliseconds in the hook against XLA's own compile time of the same module.
 
-Each module is offered to an installed graphopt in two processes, one after the other: the first has not seen it,
-the second finds the answer of the first in the store. XLA's time is that of its default: nothing of the
+Each module is offered to an installed graphopt in two processes, one after the other: the first has not seen
+it, the second finds the answer of the first in the store. XLA's time is that of its default: nothing of the
 hook is in it. Programs come from the demo and, where their libraries are installed, `benchmarks.third_party`.
 """
 

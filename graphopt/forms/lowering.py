@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 from jax.interpreters import mlir
 

@@ -19,6 +19,7 @@ from graphopt.hlo.graph.build import build_from_module
 from graphopt.hlo.module.index import check_supported, parse
 from graphopt.machine import probe
 from graphopt.outcomes import ModuleRecord, Outcome
+from graphopt.plugin.memory import Recalled
 from graphopt.plugin.state import Installation, note, state
 from graphopt.policy import NamedPolicy
 from graphopt.policy.heuristic.caller_thread import asynchronous
@@ -95,13 +96,22 @@ def _answer(
 ) -> tuple[ModuleRecord, bytes | None]:
     """What was answered before, else what is decided now."""
     memory = installed.memory
-    key = memory.key(data) if len(data) >= MIN_BYTES else None
-    found = None if key is None else memory.recall(key)
-    record, answer = found if found is not None else _decide(data, installed)
+    found = memory.find(data) if len(data) >= MIN_BYTES else None
+    if isinstance(found, Recalled):
+        key, record, answer = found.key, found.record, found.data
+    else:
+        key = found
+        record, answer = _decide(data, installed)
     record = replace(record, seconds=time.perf_counter() - start)
-    if key is not None and record.outcome is not Outcome.FELL_BACK and not record.failed:
+    if key is not None and record.outcome is Outcome.REWRITTEN:
+        memory.note_rewritten(key, record)
+    if key is found and key is not None and _is_kept(record):
         memory.keep(key, record, answer)
     return record, answer
+
+
+def _is_kept(record: ModuleRecord) -> bool:
+    return record.outcome is not Outcome.FELL_BACK and not record.failed
 
 
 def _decide(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes | None]:

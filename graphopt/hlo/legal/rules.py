@@ -73,7 +73,9 @@ class Facts:
     @cached_property
     def library_only(self) -> BoolArray:
         """Operations that fuse only inside the kernel library: dot."""
-        return _DOT[self.graph.opcode] & (self.library_inside | self.graph.default.fuse | self.default_library)
+        return _DOT[self.graph.opcode] & (
+            self.library_inside | self.graph.default.fuse | self.default_library
+        )
 
     @cached_property
     def default_library(self) -> BoolArray:

@@ -51,9 +51,7 @@ def restructure_rules(
     return out
 
 
-def _common_rule(
-    graph: Graph, in_memory: list[bool], ordered: set[int], node: int
-) -> str | None:
+def _common_rule(graph: Graph, in_memory: list[bool], ordered: set[int], node: int) -> str | None:
     """The rule that forbids every restructure of a node: it and its operands must be in memory."""
     if node in ordered:
         return "control-dependency"

@@ -7,12 +7,11 @@ all iterations at once: here every operation on known values counts as known, so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
 
 from graphopt.hlo.module.index import ComputationIndex
 from graphopt.hlo.module.opcodes import OP_BY_NAME
 
-Depth = Union[float, list["Depth"], None]
+Depth = float | list["Depth"] | None
 """Additions along the longest path to a value that may be known before the loop, those of a tuple's elements,
 or None where it is not known."""
 
@@ -51,7 +50,7 @@ def _depths(
         found: Depth = None
         if opcode == "parameter":
             found = arguments[instruction.proto.parameter_number]
-        elif not operands or any([o is not None for o in operands]):
+        elif not operands or any(o is not None for o in operands):
             if opcode == "tuple":
                 found = operands
             elif opcode == "get-tuple-element":
