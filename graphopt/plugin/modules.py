@@ -146,6 +146,9 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
     tuned = _has_winners(installed.winners)
     donation = installed.capabilities.donation
     check_supported(module, installed.max_instructions, allow_donation=tuned or donation)
+    passes_over = installed.policy.passes_over
+    if not tuned and passes_over is not None and passes_over(module):
+        return ModuleRecord(name, Outcome.KEPT, "no gain expected"), None
     graph = build_from_module(module, probe())
     before = graph.default_cluster_count
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)

@@ -337,6 +337,8 @@ def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
             continue
         table = getattr(masks, f"{rule.field}_rule")
         where = rule.forbids(facts)
+        if not where.any():
+            continue
         columns = (
             [int(rule.value)]
             if rule.field != "unit"
