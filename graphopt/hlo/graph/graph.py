@@ -237,7 +237,7 @@ class Graph:
     def plain_copies(self) -> NDArray[np.bool_]:
         """bool [N]; copies outside fusions: XLA put them there to separate buffers."""
         runtime = np.array([u.kind is UnitKind.RUNTIME for u in self.units], np.bool_)
-        copies = self.opcode == OP_BY_NAME["copy"].code
+        copies: NDArray[np.bool_] = np.equal(self.opcode, OP_BY_NAME["copy"].code)
         return copies & runtime[self.default.unit]
 
     @property
