@@ -112,7 +112,7 @@ def _programs(names: Sequence[str]) -> list[Program]:
     found: dict[str, Program] = {}
     for spec in SETS:
         try:
-            found |= load_programs(spec)
+            found |= {program.name: program for program in load_programs(spec).values()}
         except WorkloadError:
             if spec == "demo":
                 raise
