@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.module.opcodes import COLLECTIVES, OpKind
 from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.machine import CpuCosts, own_costs
@@ -18,7 +19,17 @@ MEETING_NS: Final = 20_000.0
 
 def is_wall(graph: Graph, node: int) -> bool:
     """True for an operation, not a loop around one, that no region may contain as it is."""
-    return not graph.regional[node] and graph.ops[node].kind is not OpKind.CONTROL
+    return _walls(graph)[node]
+
+
+@per_graph
+def _walls(graph: Graph) -> list[bool]:
+    """bool per node; see `is_wall`."""
+    regional = graph.regional.tolist()
+    return [
+        not inside and op.kind is not OpKind.CONTROL
+        for inside, op in zip(regional, graph.ops, strict=True)
+    ]
 
 
 def wall_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> tuple[float, float]:

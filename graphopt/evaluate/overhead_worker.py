@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-import graphopt
 from graphopt.outcomes import ModuleRecord
+from graphopt.plugin import install, report, uninstall
 from graphopt.plugin.modules import handle
 
 
@@ -24,14 +24,14 @@ def offer(store: str, modules: list[bytes]) -> list[tuple[float, str]]:
         modules: serialised, as XLA hands them to the hook.
     """
     os.environ["GRAPHOPT_REMEMBER"] = "1"
-    graphopt.install(store=store)
+    install(store=store)
     out = []
     for data in modules:
         start = time.perf_counter()
         handle(data)
         seconds = time.perf_counter() - start
-        out.append((seconds, _outcome(graphopt.report().records[-1])))
-    graphopt.uninstall()
+        out.append((seconds, _outcome(report().records[-1])))
+    uninstall()
     return out
 
 

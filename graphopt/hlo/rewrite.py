@@ -11,6 +11,7 @@ from graphopt.hlo.emit.module import emit
 from graphopt.hlo.emit.verify import verify
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.legal.rules import settled_masks
 from graphopt.hlo.module.schedule import write_schedule
 from graphopt.hlo.plan.clusters import Clustering, form_clusters
 from graphopt.hlo.plan.items import make_items
@@ -61,10 +62,16 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     """
     graph.masks.check(decisions)
     codes = replacing(decisions.restructure)
-    if codes.any():
-        after = apply_restructures(graph, codes)
-        result = rewrite(after.graph, after.carry(decisions))
-        return replace(result, restructured=int(np.count_nonzero(codes)))
+    if not codes.any():
+        return _write(graph, decisions)
+    after = apply_restructures(graph, codes)
+    carried = after.carry(decisions)
+    settled_masks(after.graph).check(carried)
+    return replace(_write(after.graph, carried), restructured=int(np.count_nonzero(codes)))
+
+
+def _write(graph: Graph, decisions: Decisions) -> Rewrite:
+    """The module of a graph whose operations stay as they are, under checked decisions."""
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module

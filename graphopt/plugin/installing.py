@@ -89,6 +89,7 @@ def install(
         def depends_on() -> str:
             return "-".join((*_depends_on(found, winners), *settings))
 
+        depends_on()  # reads files once: no compile waits for that
         subscription = xla_hook.subscribe(handle)
         isolated = jax_private.set_cache_key_hook(depends_on)
         jax_private.watch_compiles(begin, withdraw)

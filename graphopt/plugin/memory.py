@@ -10,12 +10,19 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError
-from graphopt.hlo.module.labels import Labels, labelled, refer_to, take_labels
+from graphopt.hlo.module.labels import (
+    Labels,
+    labelled,
+    numbered,
+    refer_to,
+    take_labels,
+    take_number,
+)
 from graphopt.outcomes import ModuleRecord, Outcome
 from graphopt.store.answers import Answer, Answers, digest_of
 
@@ -28,12 +35,36 @@ class Key:
     """What an answer is found by.
 
     Attributes:
-        digest: of the module without its labels, and of what answers depend on.
-        labels: of the module.
+        digest: of the module with its labels, and of what answers depend on.
+        number: of the module.
+        plain: the same without labels; None where nobody needed it yet.
+        labels: of the module, with `plain`.
     """
 
     digest: bytes
-    labels: Labels
+    number: int
+    plain: bytes | None = None
+    labels: Labels | None = None
+
+    @property
+    def digests(self) -> tuple[bytes, ...]:
+        """All that are known."""
+        return (self.digest,) if self.plain is None else (self.digest, self.plain)
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """An answer that was given before.
+
+    Attributes:
+        key: as far as it had to be found out.
+        record: what the report says.
+        data: the rewritten module; None where XLA's default stands.
+    """
+
+    key: Key
+    record: ModuleRecord
+    data: bytes | None
 
 
 @dataclass(frozen=True)
@@ -42,17 +73,21 @@ class Rewritten:
 
     Attributes:
         number: counts the rewritten modules of the process.
-        digest: of its key.
+        digests: of its key.
         record: what the report says of it.
     """
 
     number: int
-    digest: bytes
+    digests: tuple[bytes, ...]
     record: ModuleRecord
 
 
 class Memory:
-    """Answers by digest, and which modules have been rewritten most recently."""
+    """Answers by digest, and which modules have been rewritten most recently.
+
+    A module is looked up as it stands, its number aside: where the same program is compiled again, that
+    costs no parsing. Only where it is not found, it is looked up without its labels.
+    """
 
     def __init__(self, answers: Answers | None = None, depends_on: Callable[[], str] = str) -> None:
         """Starts empty.
@@ -68,35 +103,67 @@ class Memory:
         self._recent: deque[Rewritten] = deque(maxlen=MOST_RECENT)
         self._refused: dict[bytes, ModuleRecord] = {}
 
-    def key(self, data: bytes) -> Key | None:
-        """Under which the answer for a module is kept; None for bytes that are no module."""
+    def find(self, data: bytes) -> Recalled | Key | None:
+        """The answer given to a module before, else the key under which to keep one; None for no module."""
+        depends_on = self._depends_on()
+        taken = take_number(data)
+        key = Key(digest_of(depends_on, *taken.parts), taken.number)
+        found = self._look_up(key, key.digest)
+        if found is not None:
+            return found
         try:
             bare, labels = take_labels(data)
         except ModuleFormatError:
             return None
-        return Key(digest_of(bare, self._depends_on()), labels)
+        key = replace(key, plain=digest_of(depends_on, bare), labels=labels)
+        return self._look_up(key, key.digests[-1]) or key
 
-    def recall(self, key: Key) -> tuple[ModuleRecord, bytes | None] | None:
-        """The answer given before; None if there is none."""
-        refused = self._refused.get(key.digest)
+    def _look_up(self, key: Key, digest: bytes) -> Recalled | None:
+        refused = self._refused.get(digest)
         if refused is not None:
-            return refused, None
-        found = None if self._answers is None else self._answers.get(key.digest)
+            return Recalled(key, refused, None)
+        found = None if self._answers is None else self._answers.get(digest)
         record = None if found is None else _record_of(found.record)
         if found is None or record is None:
             return None
-        data = None if found.data is None else labelled(found.data, key.labels)
-        return replace(record, recalled=True), data
+        record, data = replace(record, recalled=True), found.data
+        if key.labels is not None:
+            data = None if data is None else labelled(data, key.labels)
+            recalled = Recalled(key, record, data)
+            self._keep_as_it_is(key, record, data)
+            return recalled
+        data = None if data is None else numbered(data, key.number)
+        return Recalled(replace(key, plain=found.plain), record, data)
 
     def keep(self, key: Key, record: ModuleRecord, data: bytes | None) -> None:
-        """Remembers an answer; a rewritten module also as one whose compile has not ended yet."""
-        if record.outcome is Outcome.REWRITTEN:
-            with self._lock:
-                self._count += 1
-                self._recent.append(Rewritten(self._count, key.digest, record))
-        if self._answers is not None and not record.recalled:
-            bare = None if data is None else refer_to(data, key.labels)
-            self._answers.put(key.digest, Answer(json.dumps(asdict(record)), bare))
+        """Remembers an answer that was decided now."""
+        if self._answers is None:
+            return
+        labels, plain = key.labels, key.plain
+
+        def make() -> dict[bytes, Answer]:
+            text = json.dumps(asdict(record))
+            out = {key.digest: Answer(text, _unnumbered(data), plain)}
+            if plain is not None and labels is not None:
+                bare = None if data is None else refer_to(data, labels)
+                out[plain] = Answer(text, bare)
+            return out
+
+        self._answers.put_later(make, *key.digests)
+
+    def _keep_as_it_is(self, key: Key, record: ModuleRecord, data: bytes | None) -> None:
+        """Next time the module is found with its labels."""
+        if self._answers is not None:
+            text = json.dumps(asdict(replace(record, recalled=False)))
+            self._answers.put_later(
+                lambda: {key.digest: Answer(text, _unnumbered(data), key.plain)}, key.digest
+            )
+
+    def note_rewritten(self, key: Key, record: ModuleRecord) -> None:
+        """Remembers a rewritten module as one whose compile has not ended yet."""
+        with self._lock:
+            self._count += 1
+            self._recent.append(Rewritten(self._count, key.digests, record))
 
     def rewritten(self) -> int:
         """Number of modules rewritten so far."""
@@ -107,11 +174,17 @@ class Memory:
         with self._lock:
             return [r for r in self._recent if r.number > number and r.record.name == name]
 
-    def refuse(self, digest: bytes, record: ModuleRecord) -> None:
+    def refuse(self, digests: Collection[bytes], record: ModuleRecord) -> None:
         """From now on the module keeps XLA's default, in this process and in later ones."""
-        self._refused[digest] = record
-        if self._answers is not None:
-            self._answers.put(digest, Answer(json.dumps(asdict(record)), None))
+        for digest in digests:
+            self._refused[digest] = record
+            if self._answers is not None:
+                self._answers.put(digest, Answer(json.dumps(asdict(record)), None))
+
+
+def _unnumbered(data: bytes | None) -> bytes | None:
+    """A serialised module without its number."""
+    return None if data is None else b"".join(take_number(data).parts)
 
 
 def _record_of(text: str) -> ModuleRecord | None:

@@ -21,6 +21,7 @@ from graphopt.hlo.module.index import check_supported, has_donation, parse
 from graphopt.machine import probe
 from graphopt.outcomes import ModuleRecord, Outcome
 from graphopt.plugin.donation import outweighs_donation
+from graphopt.plugin.memory import Recalled
 from graphopt.plugin.state import Installation, note, state
 from graphopt.policy import NamedPolicy
 from graphopt.policy.heuristic.caller_thread import asynchronous
@@ -97,13 +98,22 @@ def _answer(
 ) -> tuple[ModuleRecord, bytes | None]:
     """What was answered before, else what is decided now."""
     memory = installed.memory
-    key = memory.key(data) if len(data) >= MIN_BYTES else None
-    found = None if key is None else memory.recall(key)
-    record, answer = found if found is not None else _decide(data, installed)
+    found = memory.find(data) if len(data) >= MIN_BYTES else None
+    if isinstance(found, Recalled):
+        key, record, answer = found.key, found.record, found.data
+    else:
+        key = found
+        record, answer = _decide(data, installed)
     record = replace(record, seconds=time.perf_counter() - start)
-    if key is not None and record.outcome is not Outcome.FELL_BACK and not record.failed:
+    if key is not None and record.outcome is Outcome.REWRITTEN:
+        memory.note_rewritten(key, record)
+    if key is found and key is not None and _is_kept(record):
         memory.keep(key, record, answer)
     return record, answer
+
+
+def _is_kept(record: ModuleRecord) -> bool:
+    return record.outcome is not Outcome.FELL_BACK and not record.failed
 
 
 def _decide(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes | None]:
@@ -136,6 +146,9 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
     if compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
     tuned = _has_winners(installed.winners)
+    passes_over = installed.policy.passes_over
+    if not tuned and passes_over is not None and passes_over(module):
+        return ModuleRecord(name, Outcome.KEPT, "no gain expected"), None
     check_supported(module, installed.max_instructions, allow_donation=True)
     loses = has_donation(module) and not installed.capabilities.donation
     graph = build_from_module(module, probe())

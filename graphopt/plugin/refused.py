@@ -37,7 +37,7 @@ def withdraw(name: str, begun: int, error: Exception) -> bool:
         lines = message(error).splitlines()
         reason = f"XLA refused the rewritten module: {lines[0][:300]}"
         record = replace(rewritten.record, outcome=Outcome.FELL_BACK, reason=reason)
-        installed.memory.refuse(rewritten.digest, record)
+        installed.memory.refuse(rewritten.digests, record)
         state.ledger.withdraw(rewritten.record)
         _logger.warning("%s: %s; it is compiled again by XLA's default", name, reason)
     return bool(found)

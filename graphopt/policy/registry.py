@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 from graphopt.errors import GraphOptError, PolicyError
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.module.index import ModuleIndex
+from graphopt.policy.heuristic.nothing_to_gain import cannot_gain
 from graphopt.policy.heuristic.steps import choose, heuristic
 from graphopt.policy.heuristic.support.step import Applied
 
@@ -53,6 +55,8 @@ class NamedPolicy:
         built_in: it is ours: bounded in time and free of jax calls, so it runs without a guard.
         note: what a report should say of it, such as why it stands in for another; or empty.
         choose: decides like `decide` and says who proposed it and what gain is expected; None if it cannot.
+        passes_over: says of a parsed module, without a graph, that the policy would leave it to XLA; None if
+            it cannot.
     """
 
     name: str
@@ -61,6 +65,7 @@ class NamedPolicy:
     built_in: bool
     note: str = ""
     choose: Callable[[Graph], Choice | None] | None = None
+    passes_over: Callable[[ModuleIndex], bool] | None = None
 
 
 def xla_default(graph: Graph) -> Decisions:
@@ -99,8 +104,11 @@ def resolve(policy: str | os.PathLike[str] | Policy) -> NamedPolicy:
                 fix=f"Use one of {', '.join(names())}, the directory of a checkpoint, or pass a "
                 "function Graph -> Decisions | None.",
             )
-        told = choose if name == "heuristic" else None
-        return NamedPolicy(name, name, _BUILT_IN[name], built_in=True, choose=told)
+        if name != "heuristic":
+            return NamedPolicy(name, name, _BUILT_IN[name], built_in=True)
+        return NamedPolicy(
+            name, name, heuristic, built_in=True, choose=choose, passes_over=cannot_gain
+        )
     if not callable(policy):
         raise PolicyError(
             what=f"a policy must be a name or a function, got {type(policy).__name__}",
@@ -146,10 +154,12 @@ def _from_checkpoint(path: Path) -> NamedPolicy:
     checkpoint = load(path)
     name = f"checkpoint {path.name}"
     decider = checkpoint.decider()
+    told = getattr(decider, "choose", None)
     return NamedPolicy(
         name,
         f"learned-{checkpoint.digest}",
         decider,
         built_in=True,
-        choose=getattr(decider, "choose", None),
+        choose=told,
+        passes_over=None if told is None else cannot_gain,  # the heuristic speaks first there
     )

@@ -7,19 +7,20 @@ it is a cache without entries.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from graphopt.store.connections import connect
 
-VERSION: Final = 1
+VERSION: Final = 2
 """``PRAGMA user_version`` of the file; one of another version is emptied."""
 
 MOST_BYTES: Final = 256 << 20
@@ -33,14 +34,20 @@ FRESH_S: Final = 86_400.0
 
 _CREATE: Final = """
 CREATE TABLE IF NOT EXISTS answers (
-  key BLOB PRIMARY KEY,         -- digest_of() of the module and of what the answer depends on
+  key BLOB PRIMARY KEY,         -- digest_of() what the answer depends on and the module
   record TEXT NOT NULL,         -- what the report says, JSON
   data BLOB,                    -- the rewritten module, zlib; NULL where XLA's default stands
+  plain BLOB,                   -- key of the answer for the module without labels; NULL for that itself
   seen REAL NOT NULL            -- Unix time of the last use, to a day
 )
 """
 
 T = TypeVar("T")
+
+_logger = logging.getLogger("graphopt")
+
+_pending: Final[dict[tuple[Path, bytes], threading.Event]] = {}
+"""Answers of this process that are being written -> set when they are."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +56,27 @@ class Answer:
 
     Attributes:
         record: what the report says, as JSON.
-        data: the rewritten module, with references in place of labels; None where XLA's default stands.
+        data: the rewritten module; None where XLA's default stands.
+        plain: for a module with its labels, the key under which its answer without labels is kept; for one
+            without labels None, and its `data` has references in their place.
     """
 
     record: str
     data: bytes | None
+    plain: bytes | None = None
 
 
-def digest_of(module: bytes, depends_on: str) -> bytes:
+def digest_of(depends_on: str, *module: bytes | memoryview) -> bytes:
     """The key of a module's answer, 32 bytes.
 
     Args:
-        module: serialised, without labels: equal programs are to have equal bytes.
         depends_on: text of everything else that an answer depends on: policy, machine, versions.
+        module: serialised, in one or more parts.
     """
-    return hashlib.blake2b(module, digest_size=32, key=_short(depends_on)).digest()
+    digest = hashlib.blake2b(digest_size=32, key=_short(depends_on))
+    for part in module:
+        digest.update(part)
+    return digest.digest()
 
 
 def _short(text: str) -> bytes:
@@ -84,33 +97,72 @@ class Answers:
         self.most_bytes = most_bytes
         self._lock = threading.Lock()
         self._opened: tuple[int, sqlite3.Connection] | None = None
+        self._process = os.getpid()
 
     def get(self, key: bytes) -> Answer | None:
         """The answer under a key; None if there is none, or the file cannot be read."""
+        self._wait_for(key)
 
         def read(connection: sqlite3.Connection) -> Answer | None:
-            query = "SELECT record, data, seen FROM answers WHERE key=?"
+            query = "SELECT record, data, plain, seen FROM answers WHERE key=?"
             found = connection.execute(query, (key,)).fetchone()
             if found is None:
                 return None
-            record, data, seen = found
+            record, data, plain, seen = found
             if time.time() - seen > FRESH_S:
                 connection.execute("UPDATE answers SET seen=? WHERE key=?", (time.time(), key))
-            return Answer(record, None if data is None else zlib.decompress(data))
+            return Answer(record, None if data is None else zlib.decompress(data), plain)
 
         return self._run(read)
 
     def put(self, key: bytes, answer: Answer) -> None:
         """Keeps an answer, in place of one that was there."""
+        self._wait_for(key)
+        self._write(key, answer)
+
+    def _wait_for(self, key: bytes) -> None:
+        written = _pending.get((self.path, key))
+        if written is not None:
+            written.wait(BUSY_S)
+
+    def _write(self, key: bytes, answer: Answer) -> None:
         data = None if answer.data is None else zlib.compress(answer.data, 1)
 
         def write(connection: sqlite3.Connection) -> None:
-            row = (key, answer.record, data, time.time())
-            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
+            row = (key, answer.record, data, answer.plain, time.time())
+            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", row)
             if self._bytes(connection) > self.most_bytes:
                 self._remove_old(connection)
 
         self._run(write)
+
+    def put_later(self, make: Callable[[], Mapping[bytes, Answer]], *keys: bytes) -> None:
+        """Keeps what `make` returns, on a thread of its own: nobody waits for it but those who ask for it.
+
+        Args:
+            make: makes the answers by key; what it raises is dropped.
+            keys: of these answers.
+        """
+
+        def write() -> None:
+            try:
+                for key, answer in make().items():
+                    self._write(key, answer)
+            except Exception:
+                _logger.exception("an answer is not kept")
+            finally:
+                for key in keys:
+                    if _pending.get((self.path, key)) is done:
+                        del _pending[self.path, key]
+                done.set()
+
+        done = threading.Event()
+        for key in keys:
+            _pending[self.path, key] = done
+        try:  # not a daemon: a short program ends when its answers are written
+            threading.Thread(target=write, name="graphopt-answers").start()
+        except RuntimeError:  # the interpreter is ending
+            write()
 
     def close(self) -> None:
         """Closes this process's connection."""
@@ -121,6 +173,9 @@ class Answers:
 
     def _run(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
         """Does something with the process's one connection, alone; None where the file fails."""
+        if self._process != os.getpid():  # another thread of the parent may have held the lock
+            self._process, self._lock = os.getpid(), threading.Lock()
+            _pending.clear()
         try:
             with self._lock:
                 # A forked child must not share one.

@@ -14,9 +14,11 @@ from support.reports import REWRITTEN, agrees, only_record
 from support.small_programs import STATE, named
 
 import graphopt
+from graphopt.hlo.module.proto import HloModuleProto, OpMetadata
 from graphopt.outcomes import ModuleRecord, Outcome
+from graphopt.plugin import memory as memory_module
 from graphopt.plugin import modules
-from graphopt.plugin.memory import Memory
+from graphopt.plugin.memory import Key, Memory
 from graphopt.store.answers import Answers
 
 pytestmark = pytest.mark.usefixtures("clean_plugin")
@@ -77,11 +79,11 @@ def test_xlas_default_is_remembered_too(tmp_path):
     data = captured("layernorm").data
     first = Memory(Answers(tmp_path / "a.sqlite"), lambda: "x")
     kept = ModuleRecord("jit_f", Outcome.KEPT, "no gain expected", nodes=7)
-    first.keep(first.key(data), kept, None)
+    first.keep(first.find(data), kept, None)
     later = Memory(Answers(tmp_path / "a.sqlite"), lambda: "x")
-    assert later.recall(later.key(data)) == (replace(kept, recalled=True), None)
+    assert (found := later.find(data)).record == replace(kept, recalled=True) and found.data is None
     other = Memory(Answers(tmp_path / "a.sqlite"), lambda: "y")
-    assert other.recall(other.key(data)) is None
+    assert isinstance(other.find(data), Key)
 
 
 def test_another_process_remembers(store):
@@ -115,16 +117,60 @@ def test_a_stored_winner_comes_before_an_older_answer(store):
 
 
 def test_what_was_refused_stays_refused_in_later_processes(tmp_path):
-    data = captured("cartpole_rollout").data
+    data = module_bytes()
     refused = ModuleRecord("jit_f", Outcome.FELL_BACK, "XLA refused the rewritten module: no")
     first = Memory(Answers(tmp_path / "a.sqlite"), lambda: "x")
-    key = first.key(data)
-    first.keep(key, ModuleRecord("jit_f", Outcome.REWRITTEN, steps=("native loops",)), data)
+    key, done = first.find(data), ModuleRecord("jit_f", Outcome.REWRITTEN, steps=("native loops",))
+    first.note_rewritten(key, done)
+    first.keep(key, done, data)
     later = Memory(Answers(tmp_path / "a.sqlite"), lambda: "x")
-    assert later.recall(key)[0].steps == ("native loops",)
+    assert later.find(data).record.steps == ("native loops",)
     (found,) = first.rewritten_since(0, "jit_f")
-    assert found.digest == key.digest and first.rewritten_since(1, "jit_f") == []
-    first.refuse(found.digest, refused)
-    record, answer = later.recall(later.key(data))
-    assert answer is None
-    assert record.outcome is Outcome.FELL_BACK and record.reason == refused.reason
+    assert found.digests == key.digests and first.rewritten_since(1, "jit_f") == []
+    first.refuse(found.digests, refused)
+    for same in (data, other_labels(data)):
+        recalled = later.find(same)
+        assert recalled.data is None
+        assert recalled.record.outcome is Outcome.FELL_BACK
+        assert recalled.record.reason == refused.reason
+
+
+def module_bytes():
+    """A module in the order of fields in which Python writes one."""
+    return HloModuleProto.FromString(captured("cartpole_rollout").data).SerializeToString()
+
+
+def other_labels(data):
+    """The same program from other lines, as another module of a process."""
+    module = HloModuleProto.FromString(data)
+    module.id += 7
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            instruction.metadata = OpMetadata(op_name="elsewhere").SerializeToString()
+    return module.SerializeToString()
+
+
+def test_the_number_of_a_module_is_given_back(tmp_path):
+    data = module_bytes()
+    memory = Memory(Answers(tmp_path / "a.sqlite"), lambda: "x")
+    memory.keep(memory.find(data), ModuleRecord("jit_f", Outcome.REWRITTEN), data)
+    module = HloModuleProto.FromString(data)
+    for number in (0, 1, 127, 128, 1 << 20):
+        module.id = number
+        found = memory.find(module.SerializeToString())
+        assert HloModuleProto.FromString(found.data) == module
+
+
+def test_other_labels_come_back_in_the_answer_and_are_found_at_once_then(tmp_path, monkeypatch):
+    data = module_bytes()
+    memory = Memory(Answers(tmp_path / "a.sqlite"), lambda: "x")
+    memory.keep(memory.find(data), ModuleRecord("jit_f", Outcome.REWRITTEN), data)
+    moved = other_labels(data)
+    assert HloModuleProto.FromString(memory.find(moved).data) == HloModuleProto.FromString(moved)
+
+    def never(data):
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(memory_module, "take_labels", never)
+    for same in (data, moved):
+        assert HloModuleProto.FromString(memory.find(same).data) == HloModuleProto.FromString(same)

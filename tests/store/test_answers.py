@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import threading
 
 import pytest
 from support.processes import run_python
@@ -19,8 +20,9 @@ def answers(tmp_path):
 
 
 def test_keys_tell_modules_and_what_they_depend_on_apart():
-    found = {digest_of(m, d) for m in (b"", b"a", b"ab") for d in ("", "a", "b" * 1000)}
+    found = {digest_of(d, m) for m in (b"", b"a", b"ab") for d in ("", "a", "b" * 1000)}
     assert len(found) == 9 and {len(digest) for digest in found} == {32}
+    assert digest_of("x", b"ab", b"c") == digest_of("x", memoryview(b"abc"))
 
 
 def test_answers_come_back(answers):
@@ -29,6 +31,53 @@ def test_answers_come_back(answers):
     assert answers.get(b"rewritten") == Answer("{}", b"module" * 1000)
     assert answers.get(b"kept") == Answer('{"a": 1}', None)
     assert answers.get(b"unknown") is None
+
+
+def test_an_answer_that_is_being_written_is_waited_for(answers):
+    started, go_on = threading.Event(), threading.Event()
+
+    def make():
+        started.set()
+        assert go_on.wait(10)
+        return {b"a": Answer("{}", b"module"), b"b": Answer("{}", None, b"a")}
+
+    answers.put_later(make, b"a", b"b")
+    assert started.wait(10)
+    threading.Timer(0.05, go_on.set).start()
+    assert answers.get(b"a") == Answer("{}", b"module")
+    assert answers.get(b"b") == Answer("{}", None, b"a")
+
+
+def test_what_is_put_later_does_not_undo_what_was_put_after_it(answers):
+    go_on = threading.Event()
+
+    def make():
+        assert go_on.wait(10)
+        return {b"a": Answer("{}", b"rewritten")}
+
+    answers.put_later(make, b"a")
+    threading.Timer(0.05, go_on.set).start()
+    answers.put(b"a", Answer("refused", None))
+    assert answers.get(b"a") == Answer("refused", None)
+
+
+def test_an_answer_that_cannot_be_made_is_not_kept(answers, caplog):
+    answers.put_later(lambda: {}[b"missing"], b"a")
+    assert answers.get(b"a") is None
+    answers.put(b"a", Answer("{}", None))
+    assert answers.get(b"a") == Answer("{}", None)
+    assert "not kept" in caplog.text
+
+
+def test_a_program_that_ends_at_once_writes_its_answer_first(answers):
+    script = (
+        "import sys, time; from graphopt.store.answers import Answer, Answers\n"
+        "make = lambda: time.sleep(0.2) or {b'key': Answer('{}', b'module')}\n"
+        "Answers(sys.argv[1]).put_later(make, b'key')"
+    )
+    done = run_python("-c", script, str(answers.path))
+    assert done.returncode == 0, done.stderr
+    assert answers.get(b"key") == Answer("{}", b"module")
 
 
 def test_another_process_sees_them(answers):

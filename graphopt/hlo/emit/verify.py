@@ -125,7 +125,7 @@ def _callees(module: ModuleIndex) -> Iterator[Finding]:
 
 def _control_order(module: ModuleIndex) -> Iterator[Finding]:
     for computation in module.computations.values():
-        if not any([i.control for i in computation.instructions]):
+        if not any(i.control for i in computation.instructions):
             continue
         seen: set[int] = set()
         for instruction in computation.instructions:

@@ -32,6 +32,7 @@ from graphopt.hlo.module.proto import DType, HloInstructionProto
 from graphopt.hlo.module.toposort import topological_order
 from graphopt.machine import Machine, Unit, UnitKind, probe
 
+_ALWAYS_DROPPED: Final = ("name", "metadata", "id", "operand_ids", "original_value")
 _OPAQUE_CONSUMERS: Final = frozenset(
     "tuple while call conditional custom-call scatter sort copy dynamic-update-slice".split()
 )
@@ -228,11 +229,8 @@ class Builder:
     ) -> None:
         """Values in memory that an inlined instruction reads, also through fused bitcasts."""
         reads = set()
-        by_id = body.by_id
         for operand_id in inner.operands:
-            source = by_id[operand_id]
-            if source.opcode == "bitcast":
-                source = skip_bitcasts(body, operand_id)
+            source = skip_bitcasts(body, operand_id)
             if source.opcode == "parameter":
                 reads.add(
                     self.analysis.resolve(computation, operands[source.proto.parameter_number])
@@ -243,10 +241,9 @@ class Builder:
         """Dynamic-update-slices keep the form XLA gave them: in place at the root, else inside."""
         root_source = skip_bitcasts(body, body.root)
         for inner in body.instructions:
-            opcode = inner.opcode
-            if opcode == "copy" and not self._only_reorders(body, inner, mapping):
+            if inner.opcode == "copy" and not self._only_reorders(body, inner, mapping):
                 self._freeze_default(mapping[inner.local], "copy")
-            if opcode != "dynamic-update-slice":
+            if inner.opcode != "dynamic-update-slice":
                 continue
             if inner.local != root_source.local:
                 self._freeze_default(mapping[inner.local], "out-of-place-update")
@@ -333,19 +330,15 @@ class Builder:
         scratch = self._scratch
         scratch.CopyFrom(instruction.proto)
         clear = scratch.ClearField
-        clear("name")
-        clear("metadata")
-        clear("id")
-        clear("operand_ids")
+        for name in _ALWAYS_DROPPED:
+            clear(name)
         if instruction.control:
             clear("control_predecessor_ids")
         if instruction.called:
             clear("called_computation_ids")
-        clear("original_value")
         if not keep_config:
             clear("backend_config")
-        serialised: bytes = scratch.SerializeToString()  # no maps: always in one order
-        return serialised
+        return scratch.SerializeToString()  # type: ignore[no-any-return]
 
     def _add(self, draft: Draft, mergeable: bool) -> int:
         """Adds a node, or finds the equal one already there."""

@@ -28,7 +28,7 @@ def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
     new = {old: i for i, old in enumerate(order)}
     operands = [[new[o] for o in draft.operands] for draft in drafts]
     computations = _computations(made, new)
-    columns = _shape_columns([draft.proto.shape for draft in drafts])
+    columns, layouts = _shape_columns([draft.proto.shape for draft in drafts])
     control = [(new[b], i) for i, draft in enumerate(drafts) for b in draft.control]
     return Graph(
         name=made.module.proto.name,
@@ -42,7 +42,7 @@ def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
         computations=computations,
         default=_default_decisions(drafts, units),
         in_place=_in_place(made, drafts, operands, new, computations),
-        source=_source(made, drafts, order),
+        source=_source(made, drafts, order, layouts),
     )
 
 
@@ -51,8 +51,8 @@ def _starts(rows: Sequence[Sequence[int]]) -> Any:
 
 
 @lru_cache(maxsize=16_384)
-def _size_of(key: bytes) -> tuple[int, int, int, tuple[int, ...]]:
-    """Element type, elements, bytes and dimensions (none for a tuple) of a serialised shape."""
+def _facts_of(key: bytes) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...]]:
+    """Element type, elements, bytes, dimensions and layout (none for a tuple) of a serialised shape."""
     shape = ShapeProto.FromString(key)
     count = size = 0
     for part in leaves(shape):
@@ -60,19 +60,23 @@ def _size_of(key: bytes) -> tuple[int, int, int, tuple[int, ...]]:
         count += product
         size += product * DTYPE_BYTES.get(part.element_type, 0)
     kind = int(shape.element_type)
-    return kind, count, size, () if kind == DType.TUPLE else tuple(shape.dimensions)
+    if kind == DType.TUPLE:
+        return kind, count, size, (), ()
+    return kind, count, size, tuple(shape.dimensions), tuple(shape.layout.minor_to_major)
 
 
-def _shape_columns(shapes: list[Any]) -> dict[str, Any]:
-    rows = [_size_of(shape.SerializeToString()) for shape in shapes]
-    dtype, elements, nbytes, dims = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return {
+def _shape_columns(shapes: list[Any]) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
+    """Columns, and the layout of every node."""
+    rows = [_facts_of(shape.SerializeToString()) for shape in shapes]
+    dtype, elements, nbytes, dims, layouts = zip(*rows, strict=True) if rows else ((),) * 5
+    columns = {
         "dtype": np.array(dtype, np.int8),
         "elements": np.array(elements, np.int64),
         "nbytes": np.array(nbytes, np.int64),
         "dim_start": _starts(dims),
         "dims": np.array([d for row in dims for d in row], np.int64),
     }
+    return columns, list(layouts)
 
 
 def _computations(made: Drafts, new: dict[int, int]) -> tuple[Computation, ...]:
@@ -136,13 +140,16 @@ def _default_decisions(drafts: list[Draft], units: tuple[Unit, ...]) -> Decision
     return decisions
 
 
-def _source(made: Drafts, drafts: list[Draft], order: list[int]) -> Source:
+def _source(
+    made: Drafts, drafts: list[Draft], order: list[int], layouts: list[tuple[int, ...]]
+) -> Source:
     return Source(
         module=made.module,
         attributes=[d.attributes for d in drafts],
         names=[d.proto.name for d in drafts],
         metadata=[d.proto.metadata for d in drafts],
         shapes=[d.proto.shape for d in drafts],
+        layouts=layouts,
         called=[d.called for d in drafts],
         config=[d.config for d in drafts],
         bare=[d.bare for d in drafts],

@@ -80,6 +80,7 @@ class Source:
         names: instruction names.
         metadata: serialised ``OpMetadata``.
         shapes: ``ShapeProto`` of each result.
+        layouts: dimensions of each array result from minor to major; none for tuples.
         called: ids of called computations (applied ones, or an opaque fusion's body).
         config: ``backend_config`` bytes of the cluster rooted here in the default module.
         bare: True where XLA left a fusible root outside any fusion.
@@ -96,6 +97,7 @@ class Source:
     names: list[str]
     metadata: list[bytes]
     shapes: list[Any]
+    layouts: list[tuple[int, ...]]
     called: list[tuple[int, ...]]
     config: list[bytes]
     bare: list[bool]
@@ -235,7 +237,7 @@ class Graph:
     def plain_copies(self) -> NDArray[np.bool_]:
         """bool [N]; copies outside fusions: XLA put them there to separate buffers."""
         runtime = np.array([u.kind is UnitKind.RUNTIME for u in self.units], np.bool_)
-        copies = self.opcode == OP_BY_NAME["copy"].code
+        copies: NDArray[np.bool_] = np.equal(self.opcode, OP_BY_NAME["copy"].code)
         return copies & runtime[self.default.unit]
 
     @property

@@ -26,7 +26,8 @@ def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
     root = [False] * len(graph)
     is_f32 = (graph.dtype == DType.F32).tolist()
     row_major = [
-        f32 and _is_row_major(shape) for f32, shape in zip(is_f32, graph.source.shapes, strict=True)
+        f32 and _is_row_major(order)
+        for f32, order in zip(is_f32, graph.source.layouts, strict=True)
     ]
     for node, op in enumerate(graph.ops):
         check = _CHECKS.get(op.name)
@@ -40,10 +41,10 @@ def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
     return inside, root
 
 
-def _is_row_major(shape: Any) -> bool:
+def _is_row_major(order: tuple[int, ...]) -> bool:
     """True if the last dimension is the minor one, and the library takes the rank."""
-    order = list(shape.layout.minor_to_major)
-    return len(order) <= MAX_RANK and order == sorted(order, reverse=True)
+    rank = len(order)
+    return rank < 2 or (rank <= MAX_RANK and list(order) == sorted(order, reverse=True))
 
 
 def _instruction(graph: Graph, node: int) -> Any:

@@ -9,7 +9,7 @@ All rules are sound for joint choices: any combination of allowed values is a le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphopt.errors import DecisionError, UnsupportedModuleError
 from graphopt.hlo.graph.decisions import ALLOWED, Masks
-from graphopt.hlo.graph.derived import derives
+from graphopt.hlo.graph.derived import derives, per_graph
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Computation, Graph
 from graphopt.hlo.legal.region_support import regional_nodes
 from graphopt.hlo.module import backend_config
@@ -286,13 +286,16 @@ def _bits_after(first: int, end: int, writers: Iterable[int]) -> list[int]:
 
 
 @derives("masks")
-def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
+def make_masks(
+    graph: Graph, *, replacements: bool = True, rows: Collection[int] | None = None
+) -> Masks:
     """The legality masks of a graph.
 
     Args:
         graph: whose nodes to judge.
         replacements: also judge which operations may be replaced; if not, none may, and loops that would be
             native only thanks to one may not be native either.
+        rows: judge only these rows of the table of restructures, and forbid the others; None for all.
 
     Raises:
         UnsupportedModuleError: rule ``default-outside-masks``: XLA's own decisions break a rule, so
@@ -310,7 +313,7 @@ def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
     facts.fuse_rule = masks.fuse_rule[:, 1]
     _apply(facts, masks, ("fuse", "join"))
     if replacements:
-        masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names)
+        masks.restructure_rule[:] = restructure_rules(graph, masks.fuse_rule, names, rows)
         facts.opened = opened(masks.restructure_rule)
     else:
         masks.restructure_rule[:, 1:] = names.index("other-operation")
@@ -322,6 +325,21 @@ def make_masks(graph: Graph, *, replacements: bool = True) -> Masks:
     return masks
 
 
+@per_graph
+def settled_masks(graph: Graph) -> Masks:
+    """The masks of a graph whose operations have been replaced, to carry decisions over to: no further
+    replacement is judged, which for some rows takes as long as all other rules together.
+    """
+    known: Masks | None = graph.derived.get("masks")
+    return make_masks(graph, rows=_SETTLED_ROWS) if known is None else known
+
+
+_SETTLED_ROWS: Final = frozenset(
+    code for code, row in enumerate(RESTRUCTURES) if row.opens or not row.replaces
+)
+"""Rows that only say how a kernel is written, and those that decide what may be native."""
+
+
 def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
     """Enters the rules about some fields; the first rule that forbids a value names it."""
     kinds = [unit.kind for unit in facts.graph.units]
@@ -330,6 +348,8 @@ def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
             continue
         table = getattr(masks, f"{rule.field}_rule")
         where = rule.forbids(facts)
+        if not where.any():
+            continue
         columns = (
             [int(rule.value)]
             if rule.field != "unit"
@@ -341,7 +361,7 @@ def _apply(facts: Facts, masks: Masks, fields: tuple[str, ...]) -> None:
 
 def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) -> None:
     single = facts.update | facts.tuple_shaped
-    dims, shapes = graph.dim_lists, graph.source.shapes
+    dims, layouts = graph.dim_lists, graph.source.layouts
     for column, unit in enumerate(graph.units):
         if unit.kind is not UnitKind.LOOP or unit.threads == 1:
             continue
@@ -349,8 +369,7 @@ def _add_partition_rules(graph: Graph, facts: Facts, masks: Masks, rule: int) ->
         never = single | (graph.elements < unit.threads)
         masks.unit_rule[candidates & never, column] = rule
         for node in np.flatnonzero(candidates & ~never).tolist():
-            layout = tuple(shapes[node].layout.minor_to_major)
-            parts = backend_config.feasible_parts(tuple(dims[node]), layout, unit.threads)
+            parts = backend_config.feasible_parts(tuple(dims[node]), layouts[node], unit.threads)
             if parts != unit.threads:
                 masks.unit_rule[node, column] = rule
 

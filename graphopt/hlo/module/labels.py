@@ -46,6 +46,76 @@ class Labels:
     metadata: tuple[bytes, ...]
 
 
+_NUMBER_FIELD: Final = 5
+_VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
+"""Wire types: how the bytes of a field are counted."""
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A serialised module beside its number, which says how many modules a process compiled before.
+
+    Attributes:
+        parts: the bytes in front of the number and behind it.
+        number: of the module; 0 where the bytes hold none.
+    """
+
+    parts: tuple[bytes | memoryview, bytes | memoryview]
+    number: int
+
+
+def take_number(data: bytes) -> Numbered:
+    """Takes the number out of a serialised module; nothing else is parsed. Never raises."""
+    position, view = 0, memoryview(data)
+    try:
+        while position < len(data):
+            start = position
+            tag, position = _varint(data, position)
+            kind = tag & 7
+            if kind == _LENGTH:
+                length, position = _varint(data, position)
+                position += length
+            elif kind == _VARINT:
+                value, position = _varint(data, position)
+                if tag >> 3 == _NUMBER_FIELD:
+                    return Numbered((view[:start], view[position:]), value)
+            elif kind in (_EIGHT, _FOUR):
+                position += 8 if kind == _EIGHT else 4
+            else:
+                break
+    except IndexError:  # no module
+        pass
+    return Numbered((data, b""), 0)
+
+
+def numbered(data: bytes, number: int) -> bytes:
+    """A serialised module without a number, with that number."""
+    if not number:
+        return data
+    out = bytearray(data)
+    out.append(_NUMBER_FIELD << 3 | _VARINT)
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """An integer, and where the bytes behind it begin."""
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
 def take_labels(data: bytes) -> tuple[bytes, Labels]:
     """A serialised module without its labels (equal programs give equal bytes), and the labels.
 
@@ -61,9 +131,12 @@ def take_labels(data: bytes) -> tuple[bytes, Labels]:
             fix="Pass what the HLO hook or a capture file holds, unchanged.",
         ) from error
     taken = []
-    for instruction in _instructions(module):
-        taken.append(instruction.metadata)
-        instruction.ClearField("metadata")
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            text = instruction.metadata
+            taken.append(text)
+            if text:
+                instruction.ClearField("metadata")
     labels = Labels(module.id, module.frames, tuple(taken))
     module.ClearField("id")
     module.ClearField("frames")

@@ -112,7 +112,7 @@ def make_plan(graph: Graph, clustering: Clustering, items: Items) -> Plan:
     order = topological_order(
         {item: items.before(item) for item in items.members}, graph.source.position.__getitem__
     )
-    if not any([_is_native(graph, clustering, item) for item in order]):
+    if not any(_is_native(graph, clustering, item) for item in order):
         plan.entries.extend(order)
         return plan
     for region in _regions(graph, clustering, items, order, inside_native):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.graph.decisions import FIELDS, DecisionBatch, Decisions
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.legal.rules import settled_masks
 from graphopt.hlo.restructure.table import CODE, replacing
 from graphopt.machine import UnitKind, unit_index
 
@@ -44,7 +45,7 @@ class Restructured:
         that replacements of native operations are native, and that values which had best be computed
         together join.
         """
-        default, masks = self.graph.default, self.graph.masks
+        default, masks = self.graph.default, settled_masks(self.graph)
         source = np.maximum(self.origin, 0)
         rows = np.arange(len(self.graph))
         kept = ~self.fresh & (self.origin >= 0)
@@ -67,7 +68,7 @@ class Restructured:
         """Decides about the program's thread at the node that stands for the program in the new graph."""
         code = CODE["caller-thread"]
         moved = (batch.fields["restructure"] == code).any(axis=1)
-        for node in np.flatnonzero(self.graph.masks.restructure[:, code]):
+        for node in np.flatnonzero(settled_masks(self.graph).restructure[:, code]):
             restructure[moved, node] = code
 
     def _native_origins(self, batch: DecisionBatch) -> NDArray[np.bool_]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +14,10 @@ from graphopt.hlo.restructure.table import BY_OPCODE, RESTRUCTURES
 
 
 def restructure_rules(
-    graph: Graph, fuse_rule: NDArray[np.int16], names: list[str]
+    graph: Graph,
+    fuse_rule: NDArray[np.int16],
+    names: list[str],
+    rows: Collection[int] | None = None,
 ) -> NDArray[np.int16]:
     """int16 [N, R]; `ALLOWED`, or the index in `names` of the rule that forbids the row.
 
@@ -20,6 +25,7 @@ def restructure_rules(
         graph: whose nodes to judge.
         fuse_rule: int16 [N, 2]; the rules of the fuse field.
         names: rule names.
+        rows: the rows that are judged, None for all; the others are forbidden.
     """
     out = np.full((len(graph), len(RESTRUCTURES)), names.index("other-operation"), np.int16)
     out[:, 0] = ALLOWED
@@ -27,7 +33,9 @@ def restructure_rules(
     in_memory = np.equal(fuse_rule[:, 0], ALLOWED).tolist()
     for node, op in enumerate(graph.ops):
         codes = BY_OPCODE.get(op.name)
-        if codes is None:
+        if codes is not None and rows is not None:
+            codes = tuple([code for code in codes if code in rows])
+        if not codes:
             continue
         replaces = any(RESTRUCTURES[code].replaces for code in codes)
         common = _common_rule(graph, in_memory, ordered, node) if replaces else None

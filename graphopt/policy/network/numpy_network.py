@@ -8,8 +8,10 @@ Axis letters: N nodes, E edges, C computations, H hidden width, V values of a fi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,10 @@ from graphopt.policy.network.features import Features
 from graphopt.policy.network.numpy_ops import (
     FORBIDDEN,
     Array,
+    Folded,
     Groups,
     attend,
+    folded,
     log_softmax,
     norm,
     normed_product,
@@ -49,6 +53,7 @@ class Encoded:
         summary: float32 [H]; the graph's summary.
         scales: float32 [H] per attention layer; graph-conditioned modulation.
         start: float32 [N, H]; state from which the first field is decoded.
+        kept: what every field's decoding needs again: folded kernels, and codes of a field's decisions.
     """
 
     features: Features
@@ -57,6 +62,7 @@ class Encoded:
     summary: Array
     scales: tuple[Array, ...]
     start: Array
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def fields(self) -> tuple[FieldInput, ...]:
@@ -117,6 +123,7 @@ class NumpyPolicy:
         """Takes parameters as they are; `graphopt.policy.network.checkpoint` checks what it loads."""
         self.config = config
         self.parameters = parameters
+        self._folded: dict[str, Folded] = {}
 
     def encode(self, features: Features) -> Encoded:
         """Runs the trunk once."""
@@ -153,7 +160,7 @@ class NumpyPolicy:
         for index, field in enumerate(encoded.fields):
             stage = state + self.parameters["stage_embedding"][index]
             for layer in range(self.config.depth):
-                stage = self._block(layer, stage, encoded.scales[layer])
+                stage = self._block(layer, stage, encoded)
             name = field.name
             relevant[name] = field.free
             if field.roots_only and "fuse" in actions:
@@ -161,7 +168,7 @@ class NumpyPolicy:
             logits[name] = self._logits(index, field, stage)
             actions[name] = choose(field, logits[name], relevant[name])
             differs = actions[name] != field.start
-            message = self._tell(encoded.edges, field, actions[name], differs)
+            message = self._tell(encoded, field, actions[name], differs)
             told = told + message
             deviates |= differs
             state = stage + message if self.config.joint else encoded.x
@@ -174,7 +181,7 @@ class NumpyPolicy:
         for field in encoded.fields:
             action = getattr(decisions, field.name).astype(np.int64)
             differs = action != field.start
-            told = told + self._tell(encoded.edges, field, action, differs)
+            told = told + self._tell(encoded, field, action, differs)
             deviates |= differs
         return self._gain(encoded, told, deviates)
 
@@ -186,8 +193,9 @@ class NumpyPolicy:
         """
         sent = relu(self._dense(f"messages.{layer}", x))
         to_users, to_operands, shared = np.split(sent, 3, axis=1)
-        own, of_operands, of_users, of_computation, of_callee, of_caller = np.split(
-            self.parameters[f"updates.{layer}.kernel"], 6
+        kernel = self.parameters[f"updates.{layer}.kernel"]
+        own, of_operands, of_users, of_computation, of_callee, of_caller = kernel.reshape(
+            6, -1, kernel.shape[1]
         )
         out = product(x, own)
         out += product(edges.over_operands(to_users), of_operands)
@@ -218,14 +226,25 @@ class NumpyPolicy:
         return norm(x, self.parameters[f"{name}.scale"], self.parameters[f"{name}.bias"])
 
     def _normed(
-        self, norm_name: str, name: str, x: Array, modulation: Array | None = None
+        self,
+        norm_name: str,
+        name: str,
+        x: Array,
+        kept: dict[str, Folded],
+        modulation: Array | None = None,
     ) -> Array:
-        """A dense layer of normalised states, which `modulation` [H] multiplies before."""
+        """A dense layer of normalised states, which `modulation` [H] multiplies before.
+
+        Its kernel is folded once, into `kept`: for a graph, or without a modulation for all.
+        """
         p = self.parameters
-        scale, shift = p[f"{norm_name}.scale"], p[f"{norm_name}.bias"]
-        if modulation is not None:
-            scale, shift = scale * modulation, shift * modulation
-        out = normed_product(x, scale, shift, p[f"{name}.kernel"])
+        by = kept.get(name)
+        if by is None:
+            scale, shift = p[f"{norm_name}.scale"], p[f"{norm_name}.bias"]
+            if modulation is not None:
+                scale, shift = scale * modulation, shift * modulation
+            by = kept[name] = folded(scale, shift, p[f"{name}.kernel"])
+        out = normed_product(x, by)
         bias = p.get(f"{name}.bias")
         if bias is not None:
             out += bias
@@ -237,18 +256,18 @@ class NumpyPolicy:
         scale: Array = 1.0 + np.tanh(self._dense(f"blocks.{layer}.modulation", summary))
         return scale
 
-    def _block(self, layer: int, x: Array, scale: Array) -> Array:
-        name = f"blocks.{layer}"
+    def _block(self, layer: int, x: Array, encoded: Encoded) -> Array:
+        name, scale, kept = f"blocks.{layer}", encoded.scales[layer], encoded.kept
         if self.config.attention:
-            qkv = self._normed(f"{name}.attend_norm", f"{name}.qkv", x, scale)
+            qkv = self._normed(f"{name}.attend_norm", f"{name}.qkv", x, kept, scale)
             x = x + self._dense(f"{name}.mix", attend(qkv, self.config.heads, self.config.segment))
-        hidden = relu(self._normed(f"{name}.dense_norm", f"{name}.dense_in", x, scale))
+        hidden = relu(self._normed(f"{name}.dense_norm", f"{name}.dense_in", x, kept, scale))
         out = self._dense(f"{name}.dense_out", hidden)
         out += x
         return out
 
     def _logits(self, index: int, field: FieldInput, stage: Array) -> Array:
-        query = self._normed("head_norm", f"heads.{index}.query", stage)
+        query = self._normed("head_norm", f"heads.{index}.query", stage, self._folded)
         keys = self._dense(f"heads.{index}.keys", field.values)
         scores = query @ keys.T + self._dense(f"heads.{index}.bias", field.values)[:, 0]
         return deviation_logits(scores, field, float(self.parameters["start_logit"][index]))
@@ -260,15 +279,19 @@ class NumpyPolicy:
         return self._dense("draft", draft @ field.values)
 
     def _tell(
-        self, edges: Edges, field: FieldInput, action: Ints, differs: NDArray[np.bool_]
+        self, encoded: Encoded, field: FieldInput, action: Ints, differs: NDArray[np.bool_]
     ) -> Array:
         count = len(field.values)
-        described = np.zeros((2, count, field.values.shape[1] + 1), np.float32)  # kept, changed
-        described[:, :, :-1] = field.values
-        described[1, :, -1] = 1.0
-        known = relu(self._dense("decision_in", described.reshape(2 * count, -1)))
+        known = encoded.kept.get(field.name)
+        if known is None:
+            described = np.zeros((2, count, field.values.shape[1] + 1), np.float32)  # kept, changed
+            described[:, :, :-1] = field.values
+            described[1, :, -1] = 1.0
+            known = relu(self._dense("decision_in", described.reshape(2 * count, -1)))
+            encoded.kept[field.name] = known
         code = known.take(action + count * differs, axis=0)
-        return self._dense("decision_out", np.concatenate([code, *edges.means(code)], axis=1))
+        parts = [code, *encoded.edges.means(code)]
+        return self._dense("decision_out", np.concatenate(parts, axis=1))
 
     def _gain(self, encoded: Encoded, told: Array, deviates: NDArray[np.bool_]) -> Array:
         rows = np.flatnonzero(deviates)

@@ -68,15 +68,24 @@ def norm(x: Array, scale: Array, bias: Array) -> Array:
     return centred
 
 
-def normed_product(x: Array, scale: Array, bias: Array, kernel: Array) -> Array:
-    """`norm(x, scale, bias) @ kernel`; scale, bias and mean go into the kernel, which has fewer rows."""
+Folded = tuple[Array, Array]
+"""A kernel [K, M] and a bias [M] in which a normalisation's scale, bias and mean are."""
+
+
+def folded(scale: Array, bias: Array, kernel: Array) -> Folded:
+    """What `normed_product` takes for ``norm(x, scale, bias) @ kernel``; the kernel has fewer rows than x."""
+    scaled = scale[:, None] * kernel
+    scaled -= scaled.mean(axis=0)
+    return scaled, bias @ kernel
+
+
+def normed_product(x: Array, by: Folded) -> Array:
+    """``norm(x, scale, bias) @ kernel``, see `folded`."""
     width = np.float32(x.shape[-1])
     mean = np.einsum("nh->n", x) / width
     squares = np.einsum("nh,nh->n", x, x) - width * mean * mean
-    scaled = scale[:, None] * kernel
-    scaled -= scaled.mean(axis=0)
-    out = product(x * _inverse_deviation(np.maximum(squares, 0.0), x.shape[-1]), scaled)
-    out += bias @ kernel
+    out = product(x * _inverse_deviation(np.maximum(squares, 0.0), x.shape[-1]), by[0])
+    out += by[1]
     return out
 
 

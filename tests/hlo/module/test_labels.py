@@ -10,7 +10,8 @@ from support.captures import captured, proto_of
 from graphopt import xla_hook
 from graphopt.errors import ModuleFormatError
 from graphopt.hlo import rewrite
-from graphopt.hlo.module.labels import labelled, refer_to, take_labels
+from graphopt.hlo.module.labels import labelled, numbered, refer_to, take_labels, take_number
+from graphopt.hlo.module.proto import HloModuleProto
 from graphopt.policy import resolve
 
 PROGRAMS = ("cartpole_rollout", "layernorm", "adam_step", "sorting")
@@ -73,3 +74,22 @@ def test_labels_are_those_of_the_module_at_hand():
 def test_bytes_that_are_no_module_are_refused():
     with pytest.raises(ModuleFormatError, match="not a serialized HLO module"):
         take_labels(b"garbage")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x28", b"\x0a\xff", b"garbage", b"\x0a\x05abc", b"\xff" * 30, b"\x07\x00"]
+)
+def test_bytes_that_are_no_module_have_no_number(data):
+    taken = take_number(data)
+    assert b"".join(taken.parts) == data and taken.number == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 1 << 40])
+def test_a_number_is_taken_and_given(number):
+    proto = HloModuleProto.FromString(captured("layernorm").data)
+    proto.id = 0
+    without = proto.SerializeToString()
+    proto.id = number
+    taken = take_number(proto.SerializeToString())
+    assert taken.number == number and b"".join(taken.parts) == without
+    assert HloModuleProto.FromString(numbered(without, number)) == proto

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphopt.policy.network.numpy_ops import Groups, attend, norm, normed_product, product
+from graphopt.policy.network.numpy_ops import Groups, attend, folded, norm, normed_product, product
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -38,7 +38,7 @@ def test_normalisation_may_be_part_of_the_product(rows, centre, seed):
     deviation = np.sqrt(x.var(axis=1, keepdims=True) + 1e-6)
     plain = (x - x.mean(axis=1, keepdims=True)) / deviation * scale + bias
     np.testing.assert_allclose(norm(x, scale, bias), plain, rtol=1e-4, atol=1e-4)
-    fast = normed_product(x, scale, bias, kernel)
+    fast = normed_product(x, folded(scale, bias, kernel))
     np.testing.assert_allclose(fast, plain @ kernel, rtol=1e-3, atol=1e-3)
 
 
@@ -48,7 +48,7 @@ def test_equal_states_are_normalised_to_the_bias():
         *(normal(i, 16) for i in (1, 2)),
         normal(3, 16, 4),
     )
-    found = normed_product(x, scale, bias, kernel)
+    found = normed_product(x, folded(scale, bias, kernel))
     np.testing.assert_allclose(found, np.broadcast_to(bias @ kernel, (5, 4)), atol=1e-2)
 
 

@@ -130,11 +130,13 @@ def _written_out(instruction: Instruction) -> int:
 def _operations(computation: ComputationIndex, instruction: Instruction) -> int:
     """About what XLA counts for one execution of an instruction: its operations, functions aside."""
     op = OP_BY_NAME.get(instruction.opcode)
-    elements = int(prod(instruction.shape.dimensions))
     if op is None or op.name in _UNCOUNTED:
         return 0
     if op.kind is OpKind.ELEMENTWISE:
-        return elements
+        return int(prod(instruction.shape.dimensions))
+    if op.kind is not OpKind.REDUCING and op.name not in ("sort", "fft", "dot"):
+        return 0
+    elements = int(prod(instruction.shape.dimensions))
     read = [int(prod(computation.by_id[o].shape.dimensions)) for o in instruction.operands]
     if op.name == "sort":
         return read[0] * (read[0] - 1).bit_length()

@@ -26,6 +26,7 @@ from graphopt.hlo.restructure.rows.unroll import forbids_loop
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.batched import Item, Known, Reader
 from graphopt.hlo.restructure.writing.blocks import Block
+from graphopt.hlo.restructure.writing.depths import Depth, reaches
 from graphopt.hlo.restructure.writing.values import Value, is_row_major, tuple_shape
 
 MAX_TRIPS: Final = 1 << 14
@@ -149,6 +150,11 @@ def _make_plan(candidate: Candidate) -> Plan | None:
     if loop is None:
         return None
     computations = candidate.computations
+    known_before: list[Depth] = [None] * len(carried_shape(loop.body).tuple_shapes)
+    for place in (*loop.constant, loop.counter):
+        known_before[place] = 0.0
+    if not reaches(computations, loop.body.id, [known_before], MIN_DEPTH):
+        return Plan({}, (), loop.trips)
 
     def inner(instruction: Any, operands: list[Known]) -> Known:
         called = computations[instruction.called_computation_ids[0]]

@@ -60,12 +60,19 @@ def _passes_a_tuple(body: ComputationIndex) -> bool:
 
 def _may_repeat(computations: dict[int, ComputationIndex], body: ComputationIndex) -> bool:
     """True if nothing in a computation has effects that other repetitions could come between."""
-    return all(
-        instruction.opcode not in _ORDERED
-        and all(leaf.element_type != DType.TOKEN for leaf in leaves(instruction.shape))
-        and all(_may_repeat(computations, computations[c]) for c in instruction.called)
-        for instruction in body.instructions
-    )
+    for instruction in body.instructions:
+        if instruction.opcode in _ORDERED:
+            return False
+        shape = instruction.shape
+        kind = shape.element_type
+        if kind == DType.TOKEN:
+            return False
+        if kind == DType.TUPLE and any(x.element_type == DType.TOKEN for x in leaves(shape)):
+            return False
+        for callee in instruction.called:
+            if not _may_repeat(computations, computations[callee]):
+                return False
+    return True
 
 
 def _operations(computations: dict[int, ComputationIndex], body: ComputationIndex) -> int:
