@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from graphopt.plugin.state import note, state
@@ -28,6 +29,12 @@ def remove_forms() -> None:
     from graphopt import forms
 
     forms.remove()
+
+
+def add_forms(choices: Iterable[Choice]) -> None:
+    """Adds forms to the report that a compile of our own has chosen."""
+    for choice in choices:
+        _seen(choice)
 
 
 def _seen(choice: Choice) -> None:

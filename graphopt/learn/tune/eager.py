@@ -19,7 +19,13 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import parse
 from graphopt.learn.tune.program import Subject
-from graphopt.measure.compiling.functions import Compiled, Transform, trace_context
+from graphopt.measure.compiling.functions import (
+    Compiled,
+    Transform,
+    form_names,
+    lowering,
+    trace_context,
+)
 
 MAX_MODULES: Final = 8
 """Largest modules of a program that are tuned."""
@@ -45,32 +51,50 @@ def make_eager_subject(fn: Callable[..., Any], args: tuple[Any, ...], name: str)
     """
 
     def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
-        return compile_eager(fn, args, transform)
+        return compile_eager(fn, args, transform, forms=True)
 
     try:
-        default = compile_()
+        default = compile_eager(fn, args, None)
+        start = compile_()
     except Exception as error:
         raise WorkloadError(
             what=f"fails: {type(error).__name__}: {error}"[:600],
             where=name,
             fix="Pass a function that runs with these arguments.",
         ) from error
-    if not default.modules:
+    if not start.forms:
+        start = default
+    if not start.modules:
         raise WorkloadError(
             what="compiles to no CPU module", where=name, fix="See graphopt doctor."
         )
-    ordered = sorted(default.modules, key=len, reverse=True)[:MAX_MODULES]
-    names = "".join(sorted(parse(data).proto.name for data in default.modules))
+    ordered = sorted(start.modules, key=len, reverse=True)[:MAX_MODULES]
+    names = "".join(sorted(parse(data).proto.name for data in start.modules))
     digest = hashlib.sha256(f"eager {name} {names}".encode()).hexdigest()
     return Subject(
-        name, compile_, default, [(data, None) for data in ordered], donates=False, digest=digest
+        name,
+        compile_,
+        default,
+        start,
+        [(data, None) for data in ordered],
+        donates=False,
+        digest=digest,
     )
 
 
 def compile_eager(
-    fn: Callable[..., Any], args: tuple[Any, ...], transform: Transform | None
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    transform: Transform | None,
+    forms: bool = False,
 ) -> Compiled:
     """Runs a function under a context of its own; the modules it compiles go through `transform`.
+
+    Args:
+        fn: the function.
+        args: its arguments.
+        transform: see `graphopt.measure.compiling.functions.Transform`.
+        forms: operations in their best forms; otherwise as jax lowers them.
 
     Raises:
         Exception: whatever the function or the transform raises.
@@ -94,7 +118,7 @@ def compile_eager(
 
     subscription = xla_hook.subscribe(handler, first=True)
     try:
-        with jax_private.private_cache_entries(token):
+        with jax_private.private_cache_entries(token), lowering(forms) as choices:
             start = time.perf_counter()
             jax.block_until_ready(run(*args))  # type: ignore[no-untyped-call]
             elapsed = time.perf_counter() - start
@@ -102,4 +126,4 @@ def compile_eager(
         subscription.close()
     if errors:
         raise errors[0]
-    return Compiled(run, args, elapsed, 0.0, modules)
+    return Compiled(run, args, elapsed, 0.0, modules, form_names(choices))

@@ -19,8 +19,10 @@ class Subject:
 
     Attributes:
         name: for reports.
-        compile: compiles it anew, its modules passing through a transform.
-        default: compiled by XLA alone.
+        compile: compiles it anew, in its forms, its modules passing through a transform.
+        default: compiled by XLA alone, operations as jax lowers them.
+        start: compiled by XLA alone, operations in the forms that `graphopt.install` gives them; the same
+            object as `default` where there are none. Decisions are about this one.
         modules: the main modules, largest first: (bytes, inputs or None).
         donates: its module donates inputs, which a rewrite loses.
         digest: of the lowered program, for compile options.
@@ -29,6 +31,12 @@ class Subject:
     name: str
     compile: Callable[..., Compiled]
     default: Compiled
+    start: Compiled
     modules: list[tuple[bytes, list[Array] | None]]
     donates: bool
     digest: str
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """Names of the forms of operations in it."""
+        return self.start.forms

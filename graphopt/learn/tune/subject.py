@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,13 @@ from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import has_donation, parse
 from graphopt.learn.tune.eager import is_traceable, make_eager_subject
 from graphopt.learn.tune.program import Subject
-from graphopt.measure.compiling.functions import Compiled, Transform, compile_lowered
+from graphopt.measure.compiling.functions import (
+    Compiled,
+    Transform,
+    compile_lowered,
+    lowering,
+    trace_context,
+)
 from graphopt.measure.inputs import recorded_inputs
 
 
@@ -49,31 +56,34 @@ def make_subject(
     if not hasattr(fn, "lower") and not statics and not is_traceable(fn, args):
         return make_eager_subject(fn, args, label)
     try:
-        lowered = lower()
+        with trace_context(uuid.uuid4().hex), lowering(True) as choices:
+            lowered = lower()
 
         def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
-            return compile_lowered(lower, dynamic, transform, options=options)
+            return compile_lowered(lower, dynamic, transform, options=options, forms=True)
 
-        default = compile_()
+        default = compile_lowered(lower, dynamic)
+        start = compile_() if choices else default
     except Exception as error:
         raise WorkloadError(
             what=f"cannot be compiled: {type(error).__name__}: {error}"[:600],
             where=label,
             fix="Pass a function that jax.jit takes, and concrete arguments.",
         ) from error
-    if not default.modules:
+    if not start.modules:
         raise WorkloadError(
             what="compiles to no CPU module", where=label, fix="See graphopt doctor."
         )
-    inputs = recorded_inputs(default.executable, dynamic)
-    ordered = sorted(default.modules, key=len, reverse=True)
+    inputs = recorded_inputs(start.executable, dynamic)
+    ordered = sorted(start.modules, key=len, reverse=True)
     modules = [(data, inputs if i == 0 else None) for i, data in enumerate(ordered)]
     return Subject(
         label,
         compile_,
         default,
+        start,
         modules,
-        any(has_donation(parse(data)) for data in default.modules),
+        any(has_donation(parse(data)) for data in start.modules),
         lowered_digest(lowered),
     )
 
