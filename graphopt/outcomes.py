@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 MAX_RECORDS: Final = 10_000
 """Records kept one by one; counts go on beyond that."""
+
+
+MAX_OPERATIONS: Final = 8
+"""Reasons to leave operations to XLA that a printed report shows."""
 
 
 class Outcome(StrEnum):
@@ -77,6 +81,37 @@ class ModuleRecord:
         )
 
 
+@dataclass(frozen=True)
+class FormUse:
+    """A form that stood in for operations, where jax lowered them.
+
+    Attributes:
+        name: of the form.
+        count: operations that it computes.
+        default_ns: estimate of what XLA's own way would take for all of them, each run once.
+        form_ns: the same for the form.
+        failed: operations on which it raised; jax lowered those.
+        error: of the last of those; empty where there is none.
+    """
+
+    name: str
+    count: int = 0
+    default_ns: float = 0.0
+    form_ns: float = 0.0
+    failed: int = 0
+    error: str = ""
+
+    def __str__(self) -> str:
+        """One line for reports."""
+        parts = []
+        if self.count:
+            times = f"{self.default_ns / 1e3:,.0f} -> {self.form_ns / 1e3:,.0f} us"
+            parts.append(f"{self.count} operations, estimated {times}")
+        if self.failed:
+            parts.append(f"failed on {self.failed}, which jax lowered: {self.error[:200]}")
+        return f"{self.name}: {'; '.join(parts)}"
+
+
 class Ledger:
     """Collects records from several threads."""
 
@@ -85,6 +120,8 @@ class Ledger:
         self._records: list[ModuleRecord] = []
         self._counts: Counter[Outcome] = Counter()
         self._reasons: Counter[tuple[Outcome, str]] = Counter()
+        self._forms: dict[str, FormUse] = {}
+        self._operations: Counter[str] = Counter()
 
     def add(self, record: ModuleRecord) -> None:
         """Adds one record."""
@@ -94,6 +131,28 @@ class Ledger:
                 self._reasons[record.outcome, record.reason] += 1
             if len(self._records) < MAX_RECORDS:
                 self._records.append(record)
+
+    def add_form(self, name: str, default_ns: float, form_ns: float) -> None:
+        """Adds an operation that a form computes."""
+        with self._lock:
+            use = self._forms.get(name, FormUse(name))
+            self._forms[name] = replace(
+                use,
+                count=use.count + 1,
+                default_ns=use.default_ns + default_ns,
+                form_ns=use.form_ns + form_ns,
+            )
+
+    def add_failed_form(self, name: str, error: str) -> None:
+        """Adds an operation on which a form raised."""
+        with self._lock:
+            use = self._forms.get(name, FormUse(name))
+            self._forms[name] = replace(use, failed=use.failed + 1, error=error)
+
+    def add_operation(self, primitive: str, reason: str) -> None:
+        """Adds an operation that has forms and was left to XLA."""
+        with self._lock:
+            self._operations[f"{primitive}: {reason}"] += 1
 
     def withdraw(self, record: ModuleRecord) -> None:
         """Takes a record back: what it says did not last."""
@@ -121,6 +180,8 @@ class Ledger:
                     for (outcome, reason), n in self._reasons.most_common()
                 },
                 notes=notes,
+                forms=tuple(sorted(self._forms.values(), key=lambda u: u.form_ns - u.default_ns)),
+                operations=dict(self._operations.most_common()),
             )
 
 
@@ -134,6 +195,8 @@ class Report:
         counts: modules per outcome; placed functions only where there are any.
         reasons: "outcome: reason" -> modules, for those that were not rewritten.
         notes: what a user should know beside the counts.
+        forms: forms of operations that were used or failed, those that save most first.
+        operations: "primitive: reason" -> operations that have forms and were left to XLA.
     """
 
     policy: str | None
@@ -141,6 +204,8 @@ class Report:
     counts: dict[Outcome, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    forms: tuple[FormUse, ...] = ()
+    operations: dict[str, int] = field(default_factory=dict)
 
     @property
     def seen(self) -> int:
@@ -161,5 +226,11 @@ class Report:
         if len(rewritten) > 20:
             lines.append(f"  ... and {len(rewritten) - 20} more rewritten")
         lines += [f"  {count} x {reason}" for reason, count in self.reasons.items()]
+        lines += [f"  form {use}" for use in self.forms]
+        if self.operations:
+            shown_operations = list(self.operations.items())[:MAX_OPERATIONS]
+            parts = ", ".join(f"{count} x {reason}" for reason, count in shown_operations)
+            more = len(self.operations) - len(shown_operations)
+            lines.append(f"  operations left to XLA: {parts}{f', and {more} more' if more else ''}")
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)

@@ -61,7 +61,9 @@ def validate(item: GraphItem, decisions: Decisions) -> Validation:
         return rewrite(graph, decisions).data
 
     reference: Any = compile_with(fn, args)()
-    candidate = compile_with(fn, args, transform)
+    candidate = compile_with(fn, args, transform, forms=True)
+    if not rewritten:  # a graph of the program as jax lowers it by itself
+        candidate = compile_with(fn, args, transform)
     if not rewritten:
         raise ConfigError(
             what=f"{item.name} no longer compiles to the graph at hand",

@@ -2,10 +2,12 @@
 
 from graphopt.forms.choosing import Choice, choose
 from graphopt.forms.form import Array, Form, Operation, Times
-from graphopt.forms.lowering import disabled, install, installed, remove
-from graphopt.forms.table import FORMS, RULES
+from graphopt.forms.lowering import disabled, enabled, install, installed, remove
+from graphopt.forms.switch import names_in_use
+from graphopt.forms.table import ALL, FORMS, RULES
 
 __all__ = [
+    "ALL",
     "FORMS",
     "RULES",
     "Array",
@@ -15,7 +17,9 @@ __all__ = [
     "Times",
     "choose",
     "disabled",
+    "enabled",
     "install",
     "installed",
+    "names_in_use",
     "remove",
 ]

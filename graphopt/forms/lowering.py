@@ -1,11 +1,17 @@
-"""Rules that lower primitives for the CPU in their best form; jax's own rules stand behind them."""
+"""Rules that lower primitives for the CPU in their best form; jax's own rules stand behind them.
+
+Which forms are in use is a matter of the process (`install`) and, above that, of the thread (`enabled`,
+`disabled`): jax lowers in the thread that traces. The rules themselves stand in jax's table while anybody
+needs them.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,57 +19,97 @@ import numpy as np
 from jax.interpreters import mlir
 
 from graphopt import jax_private
+from graphopt.errors import message
 from graphopt.forms.choosing import Choice, choose
 from graphopt.forms.form import Array, Operation
-from graphopt.forms.table import BY_PRIMITIVE
+from graphopt.forms.switch import names_in_use
+from graphopt.forms.table import ALL, BY_PRIMITIVE
 from graphopt.machine import own_costs
 
 _logger = logging.getLogger("graphopt")
+
+
+def _ignore(*_: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Use:
+    """Which forms are in use, and who is told.
+
+    Attributes:
+        names: of the forms.
+        seen: called with every choice of a form, in the thread that lowers.
+        kept: called with the choices that leave an operation to XLA.
+        failed: called with the name of a form and its error.
+    """
+
+    names: frozenset[str] = ALL
+    seen: Callable[[Choice], None] = _ignore
+    kept: Callable[[Choice], None] = _ignore
+    failed: Callable[[str, str], None] = _ignore
+
+
+@dataclass(frozen=True)
+class _Replaced:
+    """jax's own entry for the CPU (None where it has none), and the one in its place."""
+
+    own: Any
+    ours: Any
+
+
+class _Local(threading.local):
+    """What holds for one thread: a `Use`, None for XLA's own way, () for what is installed."""
+
+    use: Use | tuple[()] | None = ()
+
+
 _lock = threading.Lock()
-_local = threading.local()
-_replaced: dict[Any, jax_private.LoweringEntry | None] = {}
-"""Primitive -> jax's own entry for the CPU, None where it has none; empty while nothing is installed."""
+_local = _Local()
+_installed: Use | None = None
+_users = 0
+"""Threads inside `enabled`."""
+_replaced: dict[Any, _Replaced] = {}
+"""Primitives with a rule of ours."""
 
 
-def install(seen: Callable[[Choice], None] = lambda _: None) -> tuple[str, ...]:
-    """Puts a rule in front of jax's own for every primitive of the table.
+def install(
+    seen: Callable[[Choice], None] = _ignore,
+    *,
+    kept: Callable[[Choice], None] = _ignore,
+    failed: Callable[[str, str], None] = _ignore,
+    names: Iterable[str] = ALL,
+) -> tuple[str, ...]:
+    """Uses forms for all that this process lowers for the CPU from now on.
 
     Args:
-        seen: called with every choice, in the thread that lowers.
+        seen: called with every choice of a form, in the thread that lowers.
+        kept: called with the choices that leave an operation to XLA.
+        failed: called with the name of a form and its error.
+        names: of the forms that may be used.
 
     Returns:
         Names of primitives that this version of jax does not have where they are looked for.
     """
-    missing = []
+    global _installed
     with _lock:
-        _restore()
-        for name in BY_PRIMITIVE:
-            primitive = jax_private.find_primitive(name)
-            general = None if primitive is None else jax_private.lowering_entry(primitive)
-            if primitive is None or general is None:
-                missing.append(name)
-                continue
-            _replaced[primitive] = jax_private.own_cpu_entry(primitive)
-            rule = partial(_lower, seen, general.rule, primitive)
-            mlir.register_lowering(primitive, rule, platform="cpu", inline=general.inline)
-    return tuple(missing)
+        missing = _put_rules()
+        _installed = Use(frozenset(names), seen, kept, failed)
+    return missing
 
 
 def remove() -> None:
-    """Puts jax's own rules back."""
+    """Puts jax's own rules back; rules that others have put over ours stay."""
+    global _installed
     with _lock:
-        _restore()
+        _installed = None
+        if not _users:
+            _take_rules()
 
 
 def installed() -> bool:
     """Whether primitives are lowered in their best form in this process."""
-    return bool(_replaced)
-
-
-def _restore() -> None:
-    for primitive, entry in _replaced.items():
-        jax_private.set_cpu_entry(primitive, entry)
-    _replaced.clear()
+    return _installed is not None
 
 
 @contextmanager
@@ -72,48 +118,140 @@ def disabled() -> Iterator[None]:
 
     jax keeps what it has lowered: trace a function anew (``jax.jit(lambda *a: fn(*a))``) to be sure.
     """
-    before = getattr(_local, "off", False)
-    _local.off = True
+    before, _local.use = _local.use, None
     try:
         yield
     finally:
-        _local.off = before
+        _local.use = before
+
+
+@contextmanager
+def enabled(names: Iterable[str] | None = None) -> Iterator[list[Choice]]:
+    """Within it, this thread lowers primitives in their best form, whatever is installed.
+
+    Args:
+        names: of the forms that may be used; by default those that are installed, or that `install`
+            would use.
+
+    Yields:
+        a list that takes in every choice of a form. See `disabled` about what jax keeps.
+    """
+    global _users
+    choices: list[Choice] = []
+    own = _installed
+    if names is None:
+        names = names_in_use() if own is None else own.names
+    with _lock:
+        _users += 1
+        _put_rules()
+    before, _local.use = _local.use, Use(frozenset(names), choices.append)
+    try:
+        yield choices
+    finally:
+        _local.use = before
+        with _lock:
+            _users -= 1
+            if not _users and _installed is None:
+                _take_rules()
+
+
+def _put_rules() -> tuple[str, ...]:
+    """Puts a rule in front of the one that stands, for every primitive of the table."""
+    missing = []
+    for name in BY_PRIMITIVE:
+        primitive = jax_private.find_primitive(name)
+        standing = None if primitive is None else jax_private.lowering_entry(primitive)
+        if primitive is None or standing is None:
+            missing.append(name)
+            continue
+        replaced = _replaced.get(primitive)
+        if replaced is not None and replaced.ours is jax_private.own_cpu_entry(primitive):
+            continue
+        own = jax_private.own_cpu_entry(primitive)
+        rule = partial(_lower, primitive, None if own is None else standing.rule)
+        mlir.register_lowering(primitive, rule, platform="cpu", inline=standing.inline)
+        _replaced[primitive] = _Replaced(own, jax_private.own_cpu_entry(primitive))
+    return tuple(missing)
+
+
+def _take_rules() -> None:
+    for primitive, replaced in _replaced.items():
+        if jax_private.own_cpu_entry(primitive) is replaced.ours:
+            jax_private.set_cpu_entry(primitive, replaced.own)
+    _replaced.clear()
+
+
+def _use() -> Use | None:
+    """What holds for this thread."""
+    use = _local.use
+    return _installed if isinstance(use, tuple) else use
 
 
 def _lower(
-    seen: Callable[[Choice], None],
-    default: Callable[..., Any],
-    primitive: Any,
-    ctx: Any,
-    *args: Any,
-    **params: Any,
+    primitive: Any, own: Callable[..., Any] | None, ctx: Any, *args: Any, **params: Any
 ) -> Any:
     """The lowering rule: a form where one pays, jax's own rule everywhere else."""
-    choice = None
-    if not getattr(_local, "off", False) and jax_private.lowers_for_one_cpu(ctx):
-        try:
-            choice = _chosen(primitive, ctx, params)
-        except Exception:
-            _logger.exception("no form was chosen for %s; it is lowered by jax", primitive)
-    if choice is None or choice.form is None:
-        return default(ctx, *args, **params)
-    compute = partial(choice.form.compute, choice.operation)
-    lowered = mlir.lower_fun(lambda *a: list(compute(a)), multiple_results=True)
+    use = _use()
+    if use is not None and jax_private.lowers_for_one_cpu(ctx):
+        choice = _chosen(primitive, ctx, params, use)
+        if choice is not None and choice.form is not None:
+            results = _written(choice, ctx, args, use)
+            if results is not None:
+                return results
+    # A rule for all platforms is looked up late: somebody may have replaced it meanwhile.
+    default = own or jax_private.common_rule(primitive)
+    if default is None:
+        raise NotImplementedError(f"jax has no rule to lower {primitive} for the CPU any more")
+    return default(ctx, *args, **params)
+
+
+def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choice | None:
+    """What computes an operation; None where jax does and nothing was chosen."""
     try:
-        with disabled():
-            results = lowered(ctx, *args)
+        operands, results = _arrays(ctx.avals_in), _arrays(ctx.avals_out)
+        if operands is None or results is None:
+            return None
+        operation = Operation(primitive.name, operands, results, params)
+        choice = choose(operation, own_costs(), use.names)
+        for name, error in choice.failed.items():
+            _logger.warning("%s failed on %s: %s", name, operation, error)
+            use.failed(name, error)
+        if choice.form is None:
+            use.kept(choice)
+        return choice
     except Exception:
-        _logger.exception("%s failed on %s", choice.form.name, choice.operation)
-        return default(ctx, *args, **params)
-    seen(choice)
-    return results
-
-
-def _chosen(primitive: Any, ctx: Any, params: dict[str, Any]) -> Choice | None:
-    operands, results = _arrays(ctx.avals_in), _arrays(ctx.avals_out)
-    if operands is None or results is None:
+        _logger.exception("no form was chosen for %s; it is lowered by jax", primitive)
         return None
-    return choose(Operation(primitive.name, operands, results, params), own_costs())
+
+
+def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:
+    """An operation in its form; None where the form failed."""
+    form = choice.form
+    assert form is not None  # the caller has looked
+
+    def compute(*operands: Any) -> list[Any]:
+        results = list(form.compute(choice.operation, operands))
+        found = [(tuple(r.shape), np.dtype(r.dtype)) for r in results]
+        wanted = [(r.dims, r.dtype) for r in choice.operation.results]
+        if found != wanted:
+            raise TypeError(f"the form makes {found} in place of {wanted}")
+        return results
+
+    try:
+        # What the user has set for his own code does not hold for ours.
+        with (
+            disabled(),
+            jax.numpy_rank_promotion("allow"),
+            jax.numpy_dtype_promotion("standard"),
+        ):
+            lowered = mlir.lower_fun(compute, multiple_results=True)
+            results = lowered(jax_private.lowered_apart(ctx), *args)
+        use.seen(choice)
+    except Exception as error:
+        _logger.exception("%s failed on %s; it is lowered by jax", form.name, choice.operation)
+        use.failed(form.name, message(error))
+        return None
+    return results
 
 
 def _arrays(avals: Any) -> tuple[Array, ...] | None:
@@ -123,7 +261,7 @@ def _arrays(avals: Any) -> tuple[Array, ...] | None:
         shape, dtype = getattr(aval, "shape", None), getattr(aval, "dtype", None)
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None
-        if dtype is None or not isinstance(dtype, np.dtype):
+        if dtype is None or not isinstance(dtype, np.dtype) or dtype == jax.dtypes.float0:
             return None
         found.append(Array(tuple(shape), np.dtype(dtype)))
     return tuple(found)

@@ -13,6 +13,9 @@ FORMS: Final[tuple[Form, ...]] = (depthwise_shifts.FORM,)
 RULES: Final[dict[str, str]] = {**depthwise_shifts.RULES}
 """Rule name -> message, for all rules that forbid a form."""
 
+ALL: Final = frozenset(form.name for form in FORMS)
+"""Names of all forms."""
+
 BY_PRIMITIVE: Final[dict[str, tuple[Form, ...]]] = {
     name: tuple(form for form in FORMS if name in form.primitives)
     for name in sorted({name for form in FORMS for name in form.primitives})

@@ -14,7 +14,9 @@ from graphopt.jax_private.compiles import watch_compiles
 from graphopt.jax_private.hlo import hlo_from_text, hlo_text
 from graphopt.jax_private.lowering import (
     LoweringEntry,
+    common_rule,
     find_primitive,
+    lowered_apart,
     lowering_entry,
     lowers_for_one_cpu,
     own_cpu_entry,
@@ -36,6 +38,7 @@ __all__ = [
     "PRIVATE_NAMES",
     "LoweringEntry",
     "backends_initialized",
+    "common_rule",
     "copy_arrays",
     "find_primitive",
     "find_private",
@@ -45,6 +48,7 @@ __all__ = [
     "is_tracing",
     "jit_cache_size",
     "kept_arguments",
+    "lowered_apart",
     "lowering_entry",
     "lowers_for_one_cpu",
     "own_cpu_entry",

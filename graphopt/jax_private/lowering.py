@@ -16,16 +16,18 @@ class LoweringEntry:
     Attributes:
         rule: the function that does it.
         inline: written where it is used; otherwise as a function of the module.
+        entry: jax's own record of it, by which a replacement is noticed.
     """
 
     rule: Callable[..., Any]
     inline: bool
+    entry: Any = None
 
 
 def find_primitive(name: str) -> Any | None:
     """The primitive of a name that jax lowers on the CPU; None when there is none."""
     for table in _lowering_tables():
-        for primitive in table:
+        for primitive in tuple(table):
             if primitive.name == name:
                 return primitive
     return None
@@ -34,9 +36,16 @@ def find_primitive(name: str) -> Any | None:
 def lowering_entry(primitive: Any) -> LoweringEntry | None:
     """How jax lowers a primitive for the CPU now; None when the names have moved."""
     found = next((t[primitive] for t in _lowering_tables() if primitive in t), None)
-    return (
-        None if found is None else LoweringEntry(found.rule, bool(getattr(found, "inline", True)))
-    )
+    if found is None:
+        return None
+    return LoweringEntry(found.rule, bool(getattr(found, "inline", True)), found)
+
+
+def common_rule(primitive: Any) -> Callable[..., Any] | None:
+    """The rule by which jax lowers a primitive on platforms without a rule of their own, now."""
+    general = names.find_private(names.MLIR, "_lowerings")
+    found = None if general is None else general.get(primitive)
+    return None if found is None else found.rule
 
 
 def own_cpu_entry(primitive: Any) -> Any | None:
@@ -64,7 +73,8 @@ def _lowering_tables() -> list[Any]:
 def lowers_for_one_cpu(context: Any) -> bool:
     """Whether a lowering rule writes a module that this process runs on one device.
 
-    False for exported modules, which others may run, for several devices, and when the names have moved.
+    False for exported modules, which others may run, for several devices, for what is to be computed
+    elsewhere, and when the names have moved.
     """
     module = getattr(context, "module_context", None)
     parameters = getattr(module, "lowering_parameters", None)
@@ -72,6 +82,23 @@ def lowers_for_one_cpu(context: Any) -> bool:
         return False
     if tuple(getattr(module, "platforms", ())) != ("cpu",):
         return False
+    equation = getattr(context, "jaxpr_eqn_ctx", None)
+    if getattr(equation, "compute_type", None) is not None:
+        return False
     axes = getattr(module, "axis_context", None)
     devices = getattr(axes, "num_devices", None)
     return devices == 1
+
+
+def lowered_apart(context: Any) -> Any:
+    """A lowering rule's context whose lowered equations and functions are shared with no other.
+
+    What is lowered under it does not become what jax writes for equal equations elsewhere in the module.
+    The context itself when the names have moved.
+    """
+    module = context.module_context
+    try:
+        apart = module.replace(lowering_cache={}, cached_primitive_lowerings={})
+        return context.replace(module_context=apart)
+    except (AttributeError, TypeError):
+        return context

@@ -1,5 +1,6 @@
 """The optimizer inside every `jax.jit` of this process, and its report."""
 
+from graphopt.plugin.forms_in_use import add_forms
 from graphopt.plugin.installing import (
     add_record,
     install,
@@ -11,6 +12,7 @@ from graphopt.plugin.installing import (
 from graphopt.plugin.modules import optimize_module
 
 __all__ = [
+    "add_forms",
     "add_record",
     "install",
     "installed_policy",

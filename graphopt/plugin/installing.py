@@ -11,6 +11,7 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
 from graphopt.machine.cost_rows import measured_key
 from graphopt.outcomes import Ledger, ModuleRecord, Report
+from graphopt.plugin.forms_in_use import remove_forms, use_forms
 from graphopt.plugin.memory import Memory
 from graphopt.plugin.modules import handle
 from graphopt.plugin.refused import begin, withdraw
@@ -31,6 +32,7 @@ def install(
     policy_timeout_s: float = 5.0,
     max_instructions: int = 100_000,
     keep_async: bool = False,
+    forms: bool | str = True,
     store: str | os.PathLike[str] | Store | Literal[False] | None = None,
 ) -> None:
     """Optimizes every function that jax compiles for the CPU from now on.
@@ -50,20 +52,27 @@ def install(
         keep_async: every call returns before its program ends, as with XLA's default. Otherwise programs
             of less than an estimated 0.15 ms run on the thread that calls them, which takes less time than to
             wake it when they end, but leaves no time for other work meanwhile.
+        forms: operations that XLA computes slowly are lowered in another form where that is faster by
+            estimate; results are equal to rounding. False for none, or names of forms with commas
+            between: those alone, or all but those with a minus in front (``"-depthwise-shifts"``).
+            GRAPHOPT_FORMS in the environment takes away likewise; ``0`` takes all.
         store: path of the store with tuned winners; the user's store by default, False for none.
 
     Raises:
         UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
         PolicyError: there is no such policy.
+        ConfigError: there is no form of such a name.
     """
     if policy is None:
         uninstall()
         return
     xla_hook.check_jax()
-    from graphopt.measure.adoption import StoredWinners  # it imports jax
+    from graphopt.forms import names_in_use  # it imports jax
+    from graphopt.measure.adoption import StoredWinners
     from graphopt.measure.capabilities.own import own_capabilities
 
     found = resolve(policy)
+    names = names_in_use(forms)
     with state.lock:
         uninstall()
         if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
@@ -105,6 +114,7 @@ def install(
             subscription,
             memory,
         )
+        use_forms(names)
 
 
 def _answers(policy: NamedPolicy, store: Store) -> Answers | None:
@@ -143,6 +153,7 @@ def uninstall() -> None:
             installed.subscription.close()
             jax_private.watch_compiles(None, None)
             jax_private.reset_cache_key_hook()
+            remove_forms()
 
 
 def report() -> Report:

@@ -146,10 +146,10 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
     if compiled_by_a_policy():
         return ModuleRecord(name, Outcome.KEPT, "compiled by a policy"), None
     tuned = _has_winners(installed.winners)
+    check_supported(module, installed.max_instructions, allow_donation=True)
     passes_over = installed.policy.passes_over
     if not tuned and passes_over is not None and passes_over(module):
         return ModuleRecord(name, Outcome.KEPT, "no gain expected"), None
-    check_supported(module, installed.max_instructions, allow_donation=True)
     loses = has_donation(module) and not installed.capabilities.donation
     graph = build_from_module(module, probe())
     before = graph.default_cluster_count

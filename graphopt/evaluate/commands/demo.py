@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from graphopt.corpus.workloads import build_program, select_programs
 from graphopt.errors import WorkloadError
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
 from graphopt.measure.comparing.yardstick import is_rounding
+from graphopt.measure.compiling.functions import trace_context
 from graphopt.outcomes import ModuleRecord, Outcome
 from graphopt.policy.registry import DEFAULT
 
@@ -144,9 +146,10 @@ def _compile_with_plugin(
     fn: Any, args: tuple[Any, ...], policy: str
 ) -> tuple[Any, ModuleRecord, float]:
     """Compiles under an installed plugin; returns the executable, the plugin's record, the seconds."""
-    lowered = jax.jit(lambda *arguments: fn(*arguments)).lower(*args)
     graphopt.plugin.install(policy)
     try:
+        with trace_context(uuid.uuid4().hex):
+            lowered = jax.jit(lambda *arguments: fn(*arguments)).lower(*args)
         before = len(graphopt.plugin.report().records)
         start = time.perf_counter()
         executable = lowered.compile()

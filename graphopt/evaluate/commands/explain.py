@@ -23,7 +23,8 @@ def explain(
 ) -> Explanation:
     """Explains what a policy decides for one call of a jittable function.
 
-    The function is compiled by XLA's default, and not run.
+    The function is compiled by XLA's default, operations in the forms that `graphopt.install` gives them
+    (their names are in the text), and not run.
 
     >>> print(graphopt.explain(fn, *args))
     >>> graphopt.explain(fn, *args).save_html("why.html")
@@ -41,27 +42,36 @@ def explain(
         PolicyError: there is no such policy.
         DecisionError: the policy decided what its graph's masks forbid.
     """
-    from graphopt.corpus.capture import capture
+    from graphopt.hlo import build_graph
+    from graphopt.measure import compile_with
     from graphopt.policy import resolve
     from graphopt.render.explanation import join_explanations
 
     found = None if policy is None else resolve(policy)
-    graphs = capture(fn, *args)
+    compiled = compile_with(fn, args, forms=policy is not None)
+    graphs = [build_graph(data) for data in compiled.modules]
     title = str(getattr(fn, "__name__", "") or type(fn).__name__)
     names = [title] if len(graphs) == 1 else [f"{title} {i}" for i in range(len(graphs))]
     modules = [
-        _module(graph, found, store, name) for graph, name in zip(graphs, names, strict=True)
+        _module(graph, found, store, name, compiled.forms)
+        for graph, name in zip(graphs, names, strict=True)
     ]
     return join_explanations(title, found.name if found else "XLA", modules)
 
 
 def _module(
-    graph: Graph, policy: NamedPolicy | None, store: Store | None, label: str
+    graph: Graph,
+    policy: NamedPolicy | None,
+    store: Store | None,
+    label: str,
+    forms: tuple[str, ...],
 ) -> ModuleExplanation:
     from graphopt.render.clocks import best_times
     from graphopt.render.modules import explain_module
 
     decisions, remark = _decided(graph, policy)
+    if forms:
+        remark = "\n  ".join(filter(None, [remark, f"forms of operations: {', '.join(forms)}"]))
     times, clock = best_times(graph, store)
     return explain_module(
         graph,

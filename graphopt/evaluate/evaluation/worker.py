@@ -84,6 +84,7 @@ def _policy_columns(
     subject_compile = subject.compile(transform)
     outcome = confirm(subject, transform if changed else None, POLICY_BUDGET_S)
     times = outcome.times
+    changed = changed or bool(subject.forms)
     speedup = times.speedup if changed else 1.0
     return {
         "default_s": times.baseline_s,
@@ -92,6 +93,7 @@ def _policy_columns(
         "policy_low": times.low if changed else 1.0,
         "policy_high": times.high if changed else 1.0,
         "policy_changed": changed,
+        "policy_forms": list(subject.forms),
         "policy_chosen": ", ".join(dict.fromkeys(proposed)),
         "policy_expected": max(expected, default=None),
         "policy_compile_s": subject_compile.compile_s,
@@ -130,8 +132,8 @@ def _tuned_columns(
         "default_s": result.baseline_s,
         "tuned_s": result.tuned_s,
         "speedup_tuned": result.speedup,
-        "tuned_low": result.times.low if result.adopted else 1.0,
-        "tuned_high": result.times.high if result.adopted else 1.0,
+        "tuned_low": result.times.low if result.changed else 1.0,
+        "tuned_high": result.times.high if result.changed else 1.0,
         "evaluations": result.evaluations,
         "max_rel_err": result.max_rel_err,
         "winner": ", ".join(m.winner for m in result.modules),

@@ -135,7 +135,7 @@ def _try(
         return None if decisions is None else rewrite(graph, decisions).data
 
     try:
-        compiled = compile_with(fn, default.args, transform)
+        compiled = compile_with(fn, default.args, transform, forms=True)
         result = compiled()
         difference = compare_outputs(reference, result, slack=slack)
         equal = difference.equal or is_rounding(default.executable, default.args, result)

@@ -116,7 +116,7 @@ class Worker:
             return rewrite(graph, decide(graph)).data
 
         try:
-            compiled = compile_with(self.fn, self.args, transform)
+            compiled = compile_with(self.fn, self.args, transform, forms=True)
         except Exception as error:
             return {"status": "compile error", "detail": _short(error)}
         compiled_at = time.perf_counter()

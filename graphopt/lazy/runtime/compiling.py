@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import jax
 
-from graphopt import jax_private, xla_hook
+from graphopt import jax_private, plugin, xla_hook
 from graphopt.errors import UnsupportedJaxError
 from graphopt.lazy.core import metrics
 from graphopt.lazy.errors import ExecutionError
 from graphopt.lazy.runtime import executors, optimizer
 from graphopt.lazy.runtime.cache import Entry
+from graphopt.measure.compiling.functions import lowering
 
 MAX_EXIT_WAIT_S: Final = 60.0
 """Longest wait at exit for a background compile: a thread inside XLA at exit aborts the process."""
@@ -29,9 +30,9 @@ def compile_entry(entry: Entry, policy: Any, check: bool = False) -> None:
     start = perf_counter()
     try:
         with _compile_lock:
-            executable = _compile(entry, policy)
-            if check and entry.outcome.startswith("rewritten"):
-                entry.default = _compile(entry, None)
+            executable, forms = _compile(entry, policy, forms=policy is not None)
+            if check and (forms or entry.outcome.startswith("rewritten")):
+                entry.default, _ = _compile(entry, None, forms=False)
         entry.executable = executable
         entry.state = "ready"
         metrics.count("compiles")
@@ -56,7 +57,9 @@ def flat_function(entry: Entry) -> Any:
     return flat
 
 
-def _compile(entry: Entry, policy: Any) -> Any:
+def _compile(entry: Entry, policy: Any, forms: bool) -> tuple[Any, bool]:
+    """The executable, and whether operations in it have other forms than jax gives them."""
+
     def handler(data: bytes) -> bytes | None:
         if entry.module is None:
             entry.module = zlib.compress(data, 1)
@@ -68,15 +71,17 @@ def _compile(entry: Entry, policy: Any) -> Any:
     leaves, packs = executors.abstract_arguments(entry.plan, entry.packing)
     with jax.enable_x64(True), jax.default_device(entry.plan.device):
         jitted = jax.jit(flat_function(entry))
-        lowered = jitted.lower(*leaves, *packs)
+        with lowering(forms) as choices:
+            lowered = jitted.lower(*leaves, *packs)
+        plugin.add_forms(choices)
         try:
             subscription = xla_hook.subscribe(handler, module_name=f"jit_{entry.name}")
         except UnsupportedJaxError as error:
             metrics.fallback(error.what)
-            return lowered.compile()
+            return lowered.compile(), bool(choices)
         try:
             with jax_private.private_cache_entries(optimizer.cache_text(policy)):
-                return lowered.compile()
+                return lowered.compile(), bool(choices)
         finally:
             subscription.close()
 
@@ -90,7 +95,7 @@ def module_of(entry: Entry) -> bytes:
     if entry.module is None:
         try:
             with _compile_lock:
-                _compile(entry, None)
+                _compile(entry, None, forms=optimizer.current() is not None)
         except Exception as error:
             raise ExecutionError(
                 what=f"{entry.name} cannot be compiled: {error}",

@@ -177,10 +177,10 @@ def _builtin(split: str) -> Iterator[Program]:
 
 
 def from_programs(programs: Iterable[Program]) -> Iterator[Problem]:
-    """Compiles each program by XLA's default and takes the graphs; modules left alone are skipped."""
+    """Compiles each program in its forms and takes the graphs; modules left alone are skipped."""
     for program in programs:
         fn, args = program.build()
-        for index, data in enumerate(compile_with(fn, args).modules):
+        for index, data in enumerate(compile_with(fn, args, forms=True).modules):
             graph = _graph(data)
             if graph is not None:
                 name = program.name if index == 0 else f"{program.name}:{index}"

@@ -252,14 +252,12 @@ def _confirm_best(
         outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
         if not outcome.equal:
             _quarantine(store, results)
-        adopted = changed and outcome.equal and outcome.times.low > 1.0
-        better = best is None or (
-            adopted and (not best[2] or outcome.times.low > best[1].times.low)
-        )
+        adopted = changed and outcome.equal and min(outcome.gain.low, outcome.times.low) > 1.0
+        better = best is None or (adopted and (not best[2] or outcome.gain.low > best[1].gain.low))
         if better:
             best = (results, outcome, adopted)
         expected = max(m.ratio for m in results)
-        if adopted and outcome.times.speedup > HOLDS_UP * expected:
+        if adopted and outcome.gain.speedup > HOLDS_UP * expected:
             break
     assert best is not None  # there is at least one round
     return best
@@ -284,9 +282,11 @@ def _finish(
     results, outcome, adopted = _confirm_best(subject, found, store, budget_s)
     for module in results:
         if module.fingerprint and (adopted or module.note == ""):
-            put_winner(store, _winner(subject.name, module, outcome.times, adopted))
+            put_winner(store, _winner(subject.name, module, outcome.gain, adopted))
     if not adopted:
         results = [_kept(m) for m in results]
+        if subject.forms and outcome.beside_forms is not None:
+            outcome = confirm(subject, None, budget_s)
     options, options_times = tune_options(subject, transform_of(results), store, end)
     result = TuneResult(
         subject.name,
@@ -298,6 +298,7 @@ def _finish(
         time.perf_counter() - begin,
         options,
         options_times,
+        subject.forms,
     )
     tell("done", str(result).splitlines()[0], result.evaluations, result.speedup)
     return result
@@ -379,4 +380,5 @@ def replay(
         outcome.equal,
         outcome.relative,
         time.perf_counter() - begin,
+        forms=subject.forms,
     )

@@ -21,11 +21,19 @@ class Confirmation:
         times: in turn, on the real arguments.
         equal: results agree to rounding.
         relative: largest relative difference.
+        beside_forms: the program in its forms without decisions, in turn with the winner; None where it
+            has no forms, or the winner no decisions.
     """
 
     times: Comparison
     equal: bool
     relative: float
+    beside_forms: Comparison | None = None
+
+    @property
+    def gain(self) -> Comparison:
+        """What the decisions are worth: beside the forms of operations, which need none."""
+        return self.times if self.beside_forms is None else self.beside_forms
 
 
 class Runs:
@@ -68,17 +76,22 @@ def confirm(
 
     Args:
         subject: the program.
-        transform: applies the winner; None times the default against itself.
+        transform: applies the winner; None times the default against the program in its forms, and where
+            there are none against itself.
         budget_s: seconds of timing.
     """
     default = Runs(subject.default, subject.donates)
     winner = Runs(
-        subject.default if transform is None else subject.compile(transform), subject.donates
+        subject.start if transform is None else subject.compile(transform), subject.donates
     )
     yardstick = _yardstick(subject, default)
     judgement = yardstick.judge(host_leaves(winner()))
     times = compare(default, winner, budget_s=budget_s, min_pairs=15, max_pairs=201)
-    return Confirmation(times, judgement.equal, judgement.relative)
+    beside = None
+    if transform is not None and subject.forms:
+        start = Runs(subject.start, subject.donates)
+        beside = compare(start, winner, budget_s=budget_s, min_pairs=15, max_pairs=201)
+    return Confirmation(times, judgement.equal, judgement.relative, beside)
 
 
 def _yardstick(subject: Subject, default: Runs) -> Yardstick:

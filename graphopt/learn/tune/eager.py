@@ -17,8 +17,14 @@ import jax
 
 from graphopt import jax_private, xla_hook
 from graphopt.hlo.module.index import parse
-from graphopt.learn.tune.program import Subject, compile_default
-from graphopt.measure.compiling.functions import Compiled, Transform, trace_context
+from graphopt.learn.tune.program import Subject, compile_both
+from graphopt.measure.compiling.functions import (
+    Compiled,
+    Transform,
+    form_names,
+    lowering,
+    trace_context,
+)
 
 MAX_MODULES: Final = 8
 """Largest modules of a program that are tuned."""
@@ -44,22 +50,41 @@ def make_eager_subject(fn: Callable[..., Any], args: tuple[Any, ...], name: str)
     """
 
     def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
-        return compile_eager(fn, args, transform)
+        return compile_eager(fn, args, transform, forms=True)
+
+    def both() -> tuple[Compiled, Compiled]:
+        default, start = compile_eager(fn, args, None), compile_()
+        return default, start if start.forms else default
 
     fix = "Pass a function that runs with these arguments."
-    default = compile_default(compile_, name, "fails", fix)
-    ordered = sorted(default.modules, key=len, reverse=True)[:MAX_MODULES]
-    names = "".join(sorted(parse(data).proto.name for data in default.modules))
+    default, start = compile_both(both, name, "fails", fix)
+    ordered = sorted(start.modules, key=len, reverse=True)[:MAX_MODULES]
+    names = "".join(sorted(parse(data).proto.name for data in start.modules))
     digest = hashlib.sha256(f"eager {name} {names}".encode()).hexdigest()
     return Subject(
-        name, compile_, default, [(data, None) for data in ordered], donates=False, digest=digest
+        name,
+        compile_,
+        default,
+        start,
+        [(data, None) for data in ordered],
+        donates=False,
+        digest=digest,
     )
 
 
 def compile_eager(
-    fn: Callable[..., Any], args: tuple[Any, ...], transform: Transform | None
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    transform: Transform | None,
+    forms: bool = False,
 ) -> Compiled:
     """Runs a function under a context of its own; the modules it compiles go through `transform`.
+
+    Args:
+        fn: the function.
+        args: its arguments.
+        transform: see `graphopt.measure.compiling.functions.Transform`.
+        forms: operations in their best forms; otherwise as jax lowers them.
 
     Raises:
         Exception: whatever the function or the transform raises.
@@ -83,7 +108,7 @@ def compile_eager(
 
     subscription = xla_hook.subscribe(handler, first=True)
     try:
-        with jax_private.private_cache_entries(token):
+        with jax_private.private_cache_entries(token), lowering(forms) as choices:
             start = time.perf_counter()
             jax.block_until_ready(run(*args))  # type: ignore[no-untyped-call]
             elapsed = time.perf_counter() - start
@@ -91,4 +116,4 @@ def compile_eager(
         subscription.close()
     if errors:
         raise errors[0]
-    return Compiled(run, args, elapsed, 0.0, modules)
+    return Compiled(run, args, elapsed, 0.0, modules, form_names(choices))

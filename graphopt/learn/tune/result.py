@@ -64,6 +64,8 @@ class TuneResult:
         seconds: time spent.
         options: compile options that help beyond the decisions; for ``graphopt.jit``, or a flag.
         options_times: winner without against winner with these options, if any help.
+        forms: names of the forms of operations that `graphopt.install` gives the program, whose gain is
+            part of `times`, whether or not decisions are adopted.
     """
 
     program: str
@@ -75,11 +77,17 @@ class TuneResult:
     seconds: float
     options: dict[str, str] = field(default_factory=dict)
     options_times: Comparison | None = None
+    forms: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether what is used from now on is other than XLA's default."""
+        return self.adopted or bool(self.forms)
 
     @property
     def speedup(self) -> float:
         """Default time / time of what is used from now on: 1 where the default is kept."""
-        return self.times.speedup if self.adopted else 1.0
+        return self.times.speedup if self.changed else 1.0
 
     @property
     def baseline_s(self) -> float:
@@ -89,7 +97,7 @@ class TuneResult:
     @property
     def tuned_s(self) -> float:
         """Median seconds of what is used from now on."""
-        return self.times.candidate_s if self.adopted else self.times.baseline_s
+        return self.times.candidate_s if self.changed else self.times.baseline_s
 
     @property
     def evaluations(self) -> int:
@@ -113,11 +121,13 @@ class TuneResult:
             f"{self.program}: {times.baseline_s * 1e3:.3f} ms -> {self.tuned_s * 1e3:.3f} ms, "
             f"{self.speedup:.2f}x "
             + (
-                f"({times.low:.2f}-{times.high:.2f})" if self.adopted else "(XLA's default is kept)"
+                f"({times.low:.2f}-{times.high:.2f})" if self.changed else "(XLA's default is kept)"
             ),
             f"{self.evaluations} candidates in {self.seconds:.0f} s, largest relative difference "
             f"{self.max_rel_err:.1e}",
         ]
+        if self.forms:
+            lines.append(f"  forms of operations: {', '.join(self.forms)}")
         for module in self.modules:
             lines.append(
                 f"  {module.name}: {module.note or module.winner}  {module.why()}".rstrip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +13,14 @@ import jax
 from graphopt import jax_private
 from graphopt.hlo.module.index import has_donation, parse
 from graphopt.learn.tune.eager import is_traceable, make_eager_subject
-from graphopt.learn.tune.program import Subject, compile_default
-from graphopt.measure.compiling.functions import Compiled, Transform, compile_lowered
+from graphopt.learn.tune.program import Subject, compile_both
+from graphopt.measure.compiling.functions import (
+    Compiled,
+    Transform,
+    compile_lowered,
+    lowering,
+    trace_context,
+)
 from graphopt.measure.inputs import recorded_inputs
 
 
@@ -49,20 +56,28 @@ def make_subject(
         return make_eager_subject(fn, args, label)
 
     def compile_(transform: Transform | None = None, options: Any = None) -> Compiled:
-        return compile_lowered(lower, dynamic, transform, options=options)
+        return compile_lowered(lower, dynamic, transform, options=options, forms=True)
 
+    def both() -> tuple[Compiled, Compiled]:
+        with trace_context(uuid.uuid4().hex), lowering(True) as choices:
+            digests.append(lowered_digest(lower()))
+        default = compile_lowered(lower, dynamic)
+        return default, compile_() if choices else default
+
+    digests: list[str] = []
     fix = "Pass a function that jax.jit takes, and concrete arguments."
-    default = compile_default(compile_, label, "cannot be compiled", fix)
-    inputs = recorded_inputs(default.executable, dynamic)
-    ordered = sorted(default.modules, key=len, reverse=True)
+    default, start = compile_both(both, label, "cannot be compiled", fix)
+    inputs = recorded_inputs(start.executable, dynamic)
+    ordered = sorted(start.modules, key=len, reverse=True)
     modules = [(data, inputs if i == 0 else None) for i, data in enumerate(ordered)]
     return Subject(
         label,
         compile_,
         default,
+        start,
         modules,
-        any(has_donation(parse(data)) for data in default.modules),
-        lowered_digest(lower()),
+        any(has_donation(parse(data)) for data in start.modules),
+        digests[0],
     )
 
 

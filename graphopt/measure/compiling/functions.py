@@ -6,12 +6,13 @@ import contextlib
 import functools
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
+from graphopt import forms as own_forms
 from graphopt import jax_private, xla_hook
 
 Transform = Callable[[bytes], bytes | None]
@@ -28,6 +29,7 @@ class Compiled:
         compile_s: seconds from HLO to executable, the transform included.
         transform_s: seconds spent in the transform.
         modules: bytes of every module the hook saw.
+        forms: names of the forms of operations in it, each once.
     """
 
     executable: Any
@@ -35,6 +37,7 @@ class Compiled:
     compile_s: float
     transform_s: float = 0.0
     modules: list[bytes] = field(default_factory=list)
+    forms: tuple[str, ...] = ()
 
     def __call__(self) -> Any:
         """Runs once and waits for the result."""
@@ -44,7 +47,10 @@ class Compiled:
 
 
 def compile_with(
-    fn: Callable[..., Any], args: tuple[Any, ...], transform: Transform | None = None
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    transform: Transform | None = None,
+    forms: bool = False,
 ) -> Compiled:
     """Compiles ``fn(*args)`` anew, passing its module through `transform`.
 
@@ -57,7 +63,7 @@ def compile_with(
         return fn(*arguments)
 
     wrapped.__name__ = wrapped.__qualname__ = name
-    return compile_lowered(lambda: jax.jit(wrapped).lower(*args), args, transform)
+    return compile_lowered(lambda: jax.jit(wrapped).lower(*args), args, transform, forms=forms)
 
 
 def compile_lowered(
@@ -65,6 +71,7 @@ def compile_lowered(
     args: tuple[Any, ...],
     transform: Transform | None = None,
     options: dict[str, str] | None = None,
+    forms: bool = False,
 ) -> Compiled:
     """Compiles what `lower` returns (a fresh ``jax.stages.Lowered``), its module through `transform`.
 
@@ -77,8 +84,10 @@ def compile_lowered(
         args: what the executable will be called with (no static arguments).
         transform: see `Transform`; None keeps XLA's default.
         options: XLA compile options.
+        forms: lower operations in their best forms, as under `graphopt.install`; otherwise as jax does,
+            whatever is installed.
     """
-    with trace_context(uuid.uuid4().hex):
+    with trace_context(uuid.uuid4().hex), lowering(forms) as choices:
         lowered = lower()
     modules: list[bytes] = []
     errors: list[Exception] = []
@@ -109,7 +118,27 @@ def compile_lowered(
         subscription.close()
     if errors:
         raise errors[0]
-    return Compiled(executable, args, elapsed, spent, modules)
+    return Compiled(executable, args, elapsed, spent, modules, form_names(choices))
+
+
+@contextlib.contextmanager
+def lowering(forms: bool) -> Iterator[list[own_forms.Choice]]:
+    """Within it, this thread lowers operations in their best forms, or all as jax does by itself.
+
+    Yields:
+        a list that takes in every choice of a form.
+    """
+    if forms:
+        with own_forms.enabled() as choices:
+            yield choices
+    else:
+        with own_forms.disabled():
+            yield []
+
+
+def form_names(choices: Iterable[own_forms.Choice]) -> tuple[str, ...]:
+    """Names of the forms that were chosen, each once."""
+    return tuple(dict.fromkeys(c.form.name for c in choices if c.form is not None))
 
 
 @functools.cache
