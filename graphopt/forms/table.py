@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.forms.form import Form
-from graphopt.forms.rows import depthwise_shifts, pool_gradient, window_shifts
+from graphopt.forms.rows import depthwise_shifts, pool_gradient, wide_functions, window_shifts
 
-FORMS: Final[tuple[Form, ...]] = (depthwise_shifts.FORM, pool_gradient.FORM, window_shifts.FORM)
+FORMS: Final[tuple[Form, ...]] = (
+    depthwise_shifts.FORM,
+    pool_gradient.FORM,
+    wide_functions.FORM,
+    window_shifts.FORM,
+)
 """All rows. Where several may compute an operation, the one with the shortest estimate does."""
 
 RULES: Final[dict[str, str]] = {
     **depthwise_shifts.RULES,
     **pool_gradient.RULES,
+    **wide_functions.RULES,
     **window_shifts.RULES,
 }
 """Rule name -> message, for all rules that forbid a form."""

@@ -231,6 +231,10 @@ class CpuCosts:
         0.25, "ns per element", "Gradients of one of the windows that hold it", OPERATIONS
     )
 
+    wide_functions: Mapping[str, tuple[float, float, float]] = fact(
+        tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
+    )
+
     # Operations outside of XLA's loops.
     lapack_call_ns: float = fact(500.0, "ns", "A call into LAPACK, of any batch", LAPACK)
     lapack: Mapping[str, tables.LapackCosts] = fact(
