@@ -78,3 +78,13 @@ LAPACK: Final[Mapping[str, LapackCosts]] = MappingProxyType(
     }
 )
 """Routine -> its costs."""
+
+WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
+    {
+        "acos": (6.0, 1.8, 10_000.0),
+        "asin": (6.0, 1.8, 10_000.0),
+        "atan2": (5.0, 3.0, 100_000.0),
+        "cbrt": (5.0, 2.5, 20_000.0),
+    }
+)
+"""Primitives of jax in single precision: an element by XLA, an element in vector code, and a start."""

@@ -19,6 +19,7 @@ CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 PRODUCTS: Final = "python -m benchmarks.rates --products"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
+OPERATIONS: Final = "python -m benchmarks.operations"
 LAPACK: Final = "python -m benchmarks.lapack"
 FUNCTIONS: Final = "python -m benchmarks.functions"
 PROGRAMS: Final = "graphopt demo --workloads corpus"
@@ -213,6 +214,31 @@ class CpuCosts:
     )
     window_split_ns: float = fact(
         5_000.0, "ns", "Handing a part of a window operation to another core", WINDOWS
+    )
+
+    # Pools in other forms, on all cores; forms count elements of four bytes.
+    pool_result_ns: float = fact(0.6, "ns per result", "A window of a pool by XLA", OPERATIONS)
+    pool_element_ns: float = fact(0.13, "ns per element", "An element of it", OPERATIONS)
+    pool_border_ns: float = fact(0.12, "ns per element", "The same more where padded", OPERATIONS)
+    pool_place_ns: float = fact(
+        1.5, "ns per element", "An element of a window whose winner XLA finds", OPERATIONS
+    )
+    pool_scatter_ns: float = fact(
+        12.0, "ns per window", "A window whose gradient XLA scatters", OPERATIONS
+    )
+    pool_call_ns: float = fact(10_000.0, "ns", "The kernels of a pool's form", OPERATIONS)
+    pool_cached_bytes: int = fact(4 << 20, "bytes", "Larger arrays are read from memory")
+    pad_ns: float = fact(0.3, "ns per element", "Padding in front of shifted slices", OPERATIONS)
+    pad_row_ns: float = fact(40.0, "ns per row", "The same within rows of memory", OPERATIONS)
+    shift_max_ns: float = fact(0.14, "ns per element", "A shifted slice's maximum", OPERATIONS)
+    shift_sum_ns: float = fact(0.08, "ns per element", "A shifted slice's sum", OPERATIONS)
+    shift_place_ns: float = fact(0.15, "ns per element", "A winner among shifted ones", OPERATIONS)
+    shift_spread_ns: float = fact(
+        0.25, "ns per element", "Gradients of one of the windows that hold it", OPERATIONS
+    )
+
+    wide_functions: Mapping[str, tuple[float, float, float]] = fact(
+        tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
     )
 
     # Operations outside of XLA's loops.

@@ -1,0 +1,170 @@
+"""Gradients of max pools: each window's place by comparisons, then spread back by comparing places.
+
+XLA:CPU computes places with windows over pairs and adds the gradients with a scatter, one element after
+the other. Here the place of each window's winner is found by comparing shifted slices, in XLA's order
+and with its ties; every element then adds up the gradients of the windows that it won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from graphopt.forms.form import Form, Operation, Times
+from graphopt.machine import CpuCosts
+
+MAX_WINDOW: Final = 32
+"""Elements of the largest window: each is a slice and a comparison in the loop's code."""
+MAX_COVER: Final = 16
+"""Windows that may hold one element."""
+
+RULES: Final = {
+    "pool-gradient-type": "elements are no numbers of single or double precision",
+    "pool-gradient-empty": "the operation has no elements, or its window has one",
+    "pool-gradient-window": "the window has too many elements, or too many windows hold an element",
+    "pool-gradient-padding": "padding is negative",
+    "pool-gradient-minor": "windows lie along the innermost dimension",
+}
+
+
+def forbids(operation: Operation) -> str | None:
+    """Why a gradient of a pool is left to XLA."""
+    params, (source, x) = operation.params, operation.operands
+    sizes, strides = params["window_dimensions"], params["window_strides"]
+    if source.dtype != x.dtype or x.dtype not in (np.float32, np.float64):
+        return "pool-gradient-type"
+    if source.size == 0 or x.size == 0 or prod(sizes) == 1:
+        return "pool-gradient-empty"
+    if prod(sizes) > MAX_WINDOW or prod(_covers(operation)) > MAX_COVER:
+        return "pool-gradient-window"
+    if any(n < 0 for side in params["padding"] for n in side):
+        return "pool-gradient-padding"
+    return "pool-gradient-minor" if sizes[-1] != 1 or strides[-1] != 1 else None
+
+
+def times(operation: Operation, costs: CpuCosts) -> Times:
+    """XLA's windows over pairs and its scatter; comparisons for each window and for each element."""
+    source, x = operation.operands
+    window, wide = prod(operation.params["window_dimensions"]), x.dtype.itemsize / 4
+    default = source.size * (costs.pool_scatter_ns + window * costs.pool_place_ns)
+    form = source.size * window * wide * costs.shift_place_ns
+    form += x.size * prod(_covers(operation)) * wide * costs.shift_spread_ns
+    if any(p != (0, 0) for p in map(tuple, operation.params["padding"])):
+        form += x.size * wide * costs.pad_ns
+    return Times(default, form + costs.pool_call_ns)
+
+
+def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
+    """The place of each window's winner, and for each element the gradients of windows it won."""
+    source, x = operands
+    places = _places(operation, x)
+    # One kernel finds the places, the other reads each of them once per window that holds an element.
+    places = lax.optimization_barrier(places)
+    return [_spread(operation, source, places)]
+
+
+def _places(operation: Operation, x: Any) -> Any:
+    """Number of the winner in each window, in the order of memory; int32[shape of the source]."""
+    params, counts = operation.params, operation.operands[0].dims
+    sizes, strides = params["window_dimensions"], params["window_strides"]
+    ahead = operation.params["select_prim"].name == "ge"
+    padding = params["padding"]
+    if any(p != (0, 0) for p in map(tuple, padding)):
+        # As jax does for the CPU: what lies outside takes part as the identity, and may win.
+        outside = np.asarray(-np.inf if ahead else np.inf, x.dtype)
+        x = lax.pad(x, outside, [(*p, 0) for p in padding])
+    best: Any = None
+    places: Any = None
+    for number, place in enumerate(product(*(range(n) for n in sizes))):
+        limits = [p + (n - 1) * s + 1 for p, n, s in zip(place, counts, strides, strict=True)]
+        candidate = lax.slice(x, place, limits, strides)
+        if best is None:
+            best, places = candidate, jnp.full(counts, number, jnp.int32)
+            continue
+        keep = best >= candidate if ahead else best <= candidate
+        best = lax.select(keep, best, candidate)
+        places = lax.select(keep, places, jnp.full(counts, number, jnp.int32))
+    return places
+
+
+def _covers(operation: Operation) -> list[int]:
+    """Windows that hold an element, along each dimension, at most."""
+    params = operation.params
+    pairs = zip(params["window_dimensions"], params["window_strides"], strict=True)
+    return [-(-size // stride) for size, stride in pairs]
+
+
+def _spread(operation: Operation, source: Any, places: Any) -> Any:
+    """Adds up, for each element, the gradients of the windows whose winner it is.
+
+    Elements are told apart by the phase in which the stride meets them: [.., blocks, phase, ..].
+    """
+    params, dims = operation.params, operation.operands[1].dims
+    sizes, strides = params["window_dimensions"], params["window_strides"]
+    lows, covers = [low for low, _ in params["padding"]], _covers(operation)
+    # Block b of the padded array begins at b * stride; windows b - covers + 1 .. b reach into it.
+    blocks = [-(-(low + n) // s) for low, n, s in zip(lows, dims, strides, strict=True)]
+    edges = [
+        (cover - 1, max(0, block - count), 0)
+        for cover, block, count in zip(covers, blocks, source.shape, strict=True)
+    ]
+    source = lax.pad(source, np.zeros((), source.dtype), edges)
+    places = lax.pad(places, np.full((), -1, np.int32), edges)
+    parted = [axis for axis, s in enumerate(strides) if s > 1]
+    shape: list[int] = []
+    kept = []
+    for axis, block in enumerate(blocks):
+        kept.append(len(shape))
+        shape += [block, strides[axis]] if axis in parted else [block]
+    total = None
+    for back in product(*(range(cover - 1, -1, -1) for cover in covers)):
+        starts = [cover - 1 - b for cover, b in zip(covers, back, strict=True)]
+        ends = [start + block for start, block in zip(starts, blocks, strict=True)]
+        values = lax.broadcast_in_dim(lax.slice(source, starts, ends), shape, kept)
+        winners = lax.broadcast_in_dim(lax.slice(places, starts, ends), shape, kept)
+        wanted, fits = _wanted(shape, kept, (sizes, strides, back))
+        won = (winners == wanted) & (values != 0)
+        if fits is not None:
+            won = won & fits
+        values = lax.select(won, values, jnp.zeros_like(values))
+        total = values if total is None else total + values
+    ends = [low + n for low, n in zip(lows, dims, strict=True)]
+    return lax.slice(
+        total.reshape([b * s for b, s in zip(blocks, strides, strict=True)]), lows, ends
+    )
+
+
+def _wanted(
+    shape: Sequence[int], kept: Sequence[int], windows: tuple[Any, Any, Sequence[int]]
+) -> tuple[Any, Any]:
+    """Number of an element in the windows so many blocks before, and where they reach it."""
+    sizes, strides, back = windows
+    number = jnp.zeros(shape, jnp.int32)
+    fits = None
+    for axis, (size, stride, b) in enumerate(zip(sizes, strides, back, strict=True)):
+        if stride == 1:
+            number = number * size + b
+            continue
+        place = lax.broadcasted_iota(np.int32, shape, kept[axis] + 1) + b * stride
+        number = number * size + place
+        if (b + 1) * stride > size:
+            here = place < size
+            fits = here if fits is None else fits & here
+    return number, fits
+
+
+FORM: Final = Form(
+    "pool-gradient",
+    ("select_and_scatter_add",),
+    "places of the winners by comparisons of shifted slices, gradients spread by comparing places",
+    forbids,
+    times,
+    compute,
+    exact=True,
+)
