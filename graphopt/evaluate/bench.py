@@ -62,7 +62,7 @@ def run_bench(
         WorkloadError: there is no such benchmark, or it takes no names.
     """
     console = console or Console(width=110)
-    benches: dict[str, Callable[[Console, float], None]] = {
+    benches: dict[str, Callable[[Console, float], object]] = {
         "identity": _identity,
         "overhead": lambda console, _: bench_overhead(console, out, graphs),
         "scaling": _scaling,
