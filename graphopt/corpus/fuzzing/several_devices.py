@@ -11,12 +11,14 @@ from typing import Any, Final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax import Array
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from graphopt.corpus.inputs import normal
 from graphopt.corpus.program import Built, ProgramSet
+
+lax: Any = jax.lax
+P: Any = PartitionSpec
 
 DEVICES = ProgramSet()
 
@@ -242,7 +244,7 @@ def _empty_and_narrow() -> Built:
 @DEVICES.register("looks_outside", family="collective", description="callbacks between collectives")
 def _looks_outside() -> Built:
     def fn(x: Array) -> Any:
-        def body(step: Array, x: Array) -> Array:
+        def body(step: Array, x: Array) -> Any:
             jax.debug.callback(lambda *_: None, x[0], step)
             total = lax.psum(x, AXIS)
             jax.debug.callback(lambda *_: None, total[0])
