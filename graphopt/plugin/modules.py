@@ -19,7 +19,7 @@ from graphopt.hlo.graph.build import build_from_module
 from graphopt.hlo.module.index import check_supported, parse
 from graphopt.machine import probe
 from graphopt.outcomes import ModuleRecord, Outcome
-from graphopt.plugin.memory import Recalled
+from graphopt.plugin.memory import Key, Recalled
 from graphopt.plugin.state import Installation, note, state
 from graphopt.policy import NamedPolicy
 from graphopt.policy.heuristic.caller_thread import asynchronous
@@ -97,6 +97,7 @@ def _answer(
     """What was answered before, else what is decided now."""
     memory = installed.memory
     found = memory.find(data) if len(data) >= MIN_BYTES else None
+    key: Key | None
     if isinstance(found, Recalled):
         key, record, answer = found.key, found.record, found.data
     else:

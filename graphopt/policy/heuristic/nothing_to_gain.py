@@ -75,4 +75,4 @@ def _element_ns(opcode: str, costs: CpuCosts) -> float:
     """Nanoseconds that an operation takes at most for one element."""
     rate = min(costs.scalar_operations_per_ns, costs.operations_per_ns / 2)
     tables = (costs.integer_ns.get(opcode, 0.0), *costs.function_ns.get(opcode, ()))
-    return max(OP_BY_NAME[opcode].cost / rate, costs.turn_ns, costs.gather_ns, *tables)
+    return float(max(OP_BY_NAME[opcode].cost / rate, costs.turn_ns, costs.gather_ns, *tables))
