@@ -61,7 +61,7 @@ def test_a_compile_has_forms_only_where_it_is_asked(installed):
 
 
 @pytest.mark.parametrize("jitted", [False, True])
-def test_a_subject_has_both_programs(installed, jitted):
+def test_a_subject_has_both_programs(jitted):
     subject = make_subject(jax.jit(image) if jitted else image, (IMAGE,))
     assert subject.forms == ("depthwise-shifts",)
     assert convolves(subject.default.modules) and not convolves(d for d, _ in subject.modules)
@@ -72,7 +72,7 @@ def test_a_subject_has_both_programs(installed, jitted):
     assert outcome.equal and outcome.gain is outcome.beside_forms
 
 
-def test_a_program_without_forms_is_compiled_once(installed):
+def test_a_program_without_forms_is_compiled_once():
     subject = make_subject(plain, (IMAGE,))
     assert subject.start is subject.default and subject.forms == ()
     assert confirm(subject, lambda data: data, 0.05).beside_forms is None

@@ -170,8 +170,11 @@ def test_what_the_user_has_set_for_his_code_does_not_hold_for_a_form(clean, brok
 
 def test_operations_inside_a_form_are_not_what_others_share(clean, broken):
     inner = (IMAGE[:, :48], WEIGHTS)
+    form = next(f for f in forms.FORMS if f.name == NAME)
 
     def compute(operation, operands):
+        if operands[0].shape[1] == 48:
+            return form.compute(operation, operands)
         depthwise_once = depthwise(operands[0][:, :48], operands[1])
         return [jnp.pad(depthwise_once, ((0, 0), (0, 16), (0, 0), (0, 0)))]
 
