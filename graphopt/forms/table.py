@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from graphopt.forms import convolutions
 from graphopt.forms.form import Form
-from graphopt.forms.rows import depthwise_shifts, pool_gradient, wide_functions, window_shifts
+from graphopt.forms.rows import pool_gradient, wide_functions, window_shifts
 
 FORMS: Final[tuple[Form, ...]] = (
-    depthwise_shifts.FORM,
+    *convolutions.FORMS,
     pool_gradient.FORM,
     wide_functions.FORM,
     window_shifts.FORM,
@@ -16,7 +17,7 @@ FORMS: Final[tuple[Form, ...]] = (
 """All rows. Where several may compute an operation, the one with the shortest estimate does."""
 
 RULES: Final[dict[str, str]] = {
-    **depthwise_shifts.RULES,
+    **convolutions.RULES,
     **pool_gradient.RULES,
     **wide_functions.RULES,
     **window_shifts.RULES,

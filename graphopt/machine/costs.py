@@ -18,6 +18,7 @@ from graphopt.machine import cost_tables as tables
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 PRODUCTS: Final = "python -m benchmarks.rates --products"
+CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
 OPERATIONS: Final = "python -m benchmarks.operations"
 LAPACK: Final = "python -m benchmarks.lapack"
@@ -239,6 +240,26 @@ class CpuCosts:
 
     wide_functions: Mapping[str, tuple[float, float, float]] = fact(
         tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
+    )
+
+    # Convolutions: per multiplication, XLA's own as the fastest that was measured of their kind.
+    few_channels: int = fact(
+        4, "elements", "Groups of so few channels are convolved in scalar code", CONVOLUTIONS
+    )
+    grouped_convolution_ns: tuple[float, float] = fact(
+        (0.8, 0.14),
+        "ns",
+        "A convolution by XLA in groups of few channels, and of more",
+        CONVOLUTIONS,
+    )
+    window_ns: float = fact(
+        0.13, "ns", "A gradient of a convolution by its weights, by XLA", CONVOLUTIONS
+    )
+    grouped_window_ns: float = fact(1.2, "ns", "The same of a convolution in groups", CONVOLUTIONS)
+    shifted_product_ns: float = fact(0.35, "ns", "A convolution by shifted arrays", CONVOLUTIONS)
+    shifted_sum_ns: float = fact(0.8, "ns", "Sums over products with shifted arrays", CONVOLUTIONS)
+    convolution_turn_ns: float = fact(
+        0.4, "ns per element", "XLA brings channels of a convolution to the end", CONVOLUTIONS
     )
 
     # Operations outside of XLA's loops.

@@ -1,0 +1,64 @@
+"""Convolutions of few input channels per group: shifted arrays, each times a row of weights, added up."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import product
+from operator import add
+from typing import Any, Final
+
+from jax import lax
+
+from graphopt.forms.convolutions.arrays import Named, padded, window_slices
+from graphopt.forms.convolutions.geometry import Convolution
+
+MIN_ROW: Final = 16
+"""Loops over shorter rows of a spatial dimension do not vectorise: channels are brought to the end."""
+
+
+def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Named:
+    """Pads once, and adds up one product per element of the window and input channel."""
+    if conv.groups == 1:
+        x, weights = x.without("g"), weights.without("g")
+    if conv.outputs == 1:
+        weights = weights.without("o")
+    names = "".join(n for n in work_names(conv) if n in x.names + weights.names)
+    rows = "".join(n for n in names if n in x.names)
+    x = x.ordered(rows[:-1] + "i" + rows[-1:])
+    repeated = names.endswith("go") and conv.outputs < MIN_ROW
+    if repeated:
+        x, weights, names = _repeated(x, conv.outputs), _merged(weights), names[:-1]
+    x = padded(conv, x)
+    parts = []
+    for *place, channel in product(*(range(a.window) for a in conv.axes), range(conv.inputs)):
+        row = weights.at({"i": channel, **{str(number): k for number, k in enumerate(place)}})
+        part = x.cut(window_slices(conv, place)).at({"i": channel})
+        parts.append(part.spread_to(names) * row.spread_to(names))
+    array = reduce(add, parts)
+    if repeated:
+        array, names = array.reshape(*array.shape[:-1], conv.groups, conv.outputs), names + "o"
+    return Named(array, names)
+
+
+def work_names(conv: Convolution) -> str:
+    """Dimensions of the result in the order in which it is computed."""
+    names = conv.result_names
+    if conv.inputs > 1:
+        last = "og" if conv.groups > 1 else "go"
+        return "".join(n for n in names if n not in "go") + last
+    if names[-1].isdigit() and conv.axes[int(names[-1])].results < MIN_ROW:
+        return "".join(n for n in names if n not in "go") + "go"
+    return names
+
+
+def _repeated(x: Named, times: int) -> Named:
+    """Every channel so many times: ``g`` is the last dimension."""
+    shape = (*x.array.shape, times)
+    array = lax.broadcast_in_dim(x.array, shape, range(len(shape) - 1))
+    return Named(array.reshape(*x.array.shape[:-1], -1), x.names)
+
+
+def _merged(weights: Named) -> Named:
+    """Groups and outputs as one dimension ``g``."""
+    weights = weights.ordered("".join(n for n in weights.names if n not in "go") + "go")
+    return Named(weights.array.reshape(*weights.array.shape[:-2], -1), weights.names[:-1])

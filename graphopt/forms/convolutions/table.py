@@ -1,0 +1,126 @@
+"""The forms of convolutions: when each may compute one, and by what method."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from graphopt.forms.convolutions.estimates import (
+    apart_ns,
+    gathers,
+    one_product_ns,
+    shifts_ns,
+    sums_ns,
+    window_products_ns,
+)
+from graphopt.forms.convolutions.geometry import Convolution
+from graphopt.forms.convolutions.groups import apart, diagonal, neighbours
+from graphopt.forms.convolutions.library import library
+from graphopt.forms.convolutions.products import one_product
+from graphopt.forms.convolutions.shifts import shifts
+from graphopt.forms.convolutions.sums import sums
+from graphopt.forms.convolutions.ways import Way
+from graphopt.forms.convolutions.window_products import window_columns
+from graphopt.forms.form import Form
+
+MAX_TERMS: Final = 128
+"""Products with shifted arrays in the code of one loop."""
+
+MAX_SUMS: Final = 64
+"""Results of one channel in the code of a form that writes them out."""
+
+MAX_CALLS: Final = 32
+"""Calls of the library, one per group."""
+
+
+def forbids_shifts(conv: Convolution) -> str | None:
+    """Few input channels in each of several groups."""
+    if conv.groups == 1 or conv.inputs > 4:
+        return "convolution-groups"
+    return "convolution-window" if conv.window * conv.inputs > MAX_TERMS else None
+
+
+def forbids_sums(conv: Convolution) -> str | None:
+    """One channel per group, and few results."""
+    if conv.groups == 1 or conv.batch > 1 or conv.outputs > 1:
+        return "convolution-groups"
+    return _forbids_places(conv)
+
+
+def forbids_one_product(conv: Convolution) -> str | None:
+    """A window of one element."""
+    if conv.groups > 1:
+        return "convolution-groups"
+    return "convolution-window" if conv.window > 1 or gathers(conv) else None
+
+
+def forbids_window_products(conv: Convolution) -> str | None:
+    """One group, and few results."""
+    return "convolution-groups" if conv.groups > 1 else _forbids_places(conv)
+
+
+def forbids_diagonal(conv: Convolution) -> str | None:
+    """Groups whose channels are multiplied with each other, and few results."""
+    if conv.groups == 1 or conv.groups // neighbours(conv) > MAX_CALLS:
+        return "convolution-groups"
+    return _forbids_places(conv)
+
+
+def forbids_apart(conv: Convolution) -> str | None:
+    """Few groups of many channels."""
+    if not 1 < conv.groups <= MAX_CALLS or conv.inputs < 16 or conv.outputs < 16:
+        return "convolution-groups"
+    return "convolution-window" if gathers(conv) else None
+
+
+def _forbids_places(conv: Convolution) -> str | None:
+    return None if conv.places <= MAX_SUMS and gathers(conv) else "convolution-window"
+
+
+FORMS: Final[tuple[Form, ...]] = tuple(
+    way.form()
+    for way in (
+        Way(
+            "convolution-shifts",
+            "shifted slices of the padded input, each times its weights, added up",
+            shifts,
+            forbids_shifts,
+            shifts_ns,
+        ),
+        Way(
+            "convolution-sums",
+            "sums over products with shifted slices, chunks of them elementwise",
+            sums,
+            forbids_sums,
+            sums_ns,
+        ),
+        Way(
+            "convolution-product",
+            "a matrix product over the channels",
+            one_product,
+            forbids_one_product,
+            one_product_ns,
+        ),
+        Way(
+            "convolution-window-product",
+            "what results read side by side, and a matrix product over the window",
+            window_columns,
+            forbids_window_products,
+            window_products_ns,
+        ),
+        Way(
+            "convolution-diagonal",
+            "the same for neighbouring groups at once, of which the blocks within a group are kept",
+            diagonal(window_columns),
+            forbids_diagonal,
+            lambda conv, costs: window_products_ns(conv, costs, neighbours(conv)),
+        ),
+        Way(
+            "convolution-groups-apart",
+            "a convolution by XLA for each group",
+            apart(library),
+            forbids_apart,
+            apart_ns,
+        ),
+    )
+)
+"""Rows of the table of forms."""
