@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.forms.form import Form
-from graphopt.forms.rows import depthwise_shifts
+from graphopt.forms.rows import cumulative_scan, depthwise_shifts
 
-FORMS: Final[tuple[Form, ...]] = (depthwise_shifts.FORM,)
+FORMS: Final[tuple[Form, ...]] = (depthwise_shifts.FORM, cumulative_scan.FORM)
 """All rows. Where several may compute an operation, the one with the shortest estimate does."""
 
-RULES: Final[dict[str, str]] = {**depthwise_shifts.RULES}
+RULES: Final[dict[str, str]] = {**depthwise_shifts.RULES, **cumulative_scan.RULES}
 """Rule name -> message, for all rules that forbid a form."""
 
 BY_PRIMITIVE: Final[dict[str, tuple[Form, ...]]] = {

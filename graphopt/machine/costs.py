@@ -21,6 +21,7 @@ PRODUCTS: Final = "python -m benchmarks.rates --products"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
 LAPACK: Final = "python -m benchmarks.lapack"
 FUNCTIONS: Final = "python -m benchmarks.functions"
+OPERATIONS: Final = "python -m benchmarks.operations"
 PROGRAMS: Final = "graphopt demo --workloads corpus"
 
 
@@ -207,6 +208,15 @@ class CpuCosts:
     )
     window_split_ns: float = fact(
         5_000.0, "ns", "Handing a part of a window operation to another core", WINDOWS
+    )
+
+    # Other forms of cumulative operations and sorts.
+    scan_step_ns: float = fact(400.0, "ns", "A step of a loop that combines two rows", OPERATIONS)
+    cumulative_row_ns: float = fact(
+        0.6, "ns per element", "Combining and storing rows in such a loop", OPERATIONS
+    )
+    cumulative_log_ns: float = fact(
+        8.0, "ns per element", "Adding two logarithms of sums", OPERATIONS
     )
 
     # Operations outside of XLA's loops.
