@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.forms.form import Form
-from graphopt.forms.rows import cumulative_scan, depthwise_shifts
+from graphopt.forms.rows import cumulative_scan, depthwise_shifts, packed_sort
 
-FORMS: Final[tuple[Form, ...]] = (depthwise_shifts.FORM, cumulative_scan.FORM)
+FORMS: Final[tuple[Form, ...]] = (depthwise_shifts.FORM, cumulative_scan.FORM, packed_sort.FORM)
 """All rows. Where several may compute an operation, the one with the shortest estimate does."""
 
-RULES: Final[dict[str, str]] = {**depthwise_shifts.RULES, **cumulative_scan.RULES}
+RULES: Final[dict[str, str]] = {
+    **depthwise_shifts.RULES,
+    **cumulative_scan.RULES,
+    **packed_sort.RULES,
+}
 """Rule name -> message, for all rules that forbid a form."""
 
 BY_PRIMITIVE: Final[dict[str, tuple[Form, ...]]] = {
