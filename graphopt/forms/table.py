@@ -6,10 +6,18 @@ from typing import Final
 
 from graphopt.forms import convolutions
 from graphopt.forms.form import Form
-from graphopt.forms.rows import pool_gradient, wide_functions, window_shifts
+from graphopt.forms.rows import (
+    cumulative_scan,
+    packed_sort,
+    pool_gradient,
+    wide_functions,
+    window_shifts,
+)
 
 FORMS: Final[tuple[Form, ...]] = (
     *convolutions.FORMS,
+    cumulative_scan.FORM,
+    packed_sort.FORM,
     pool_gradient.FORM,
     wide_functions.FORM,
     window_shifts.FORM,
@@ -18,6 +26,8 @@ FORMS: Final[tuple[Form, ...]] = (
 
 RULES: Final[dict[str, str]] = {
     **convolutions.RULES,
+    **cumulative_scan.RULES,
+    **packed_sort.RULES,
     **pool_gradient.RULES,
     **wide_functions.RULES,
     **window_shifts.RULES,

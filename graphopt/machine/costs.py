@@ -262,6 +262,25 @@ class CpuCosts:
         0.4, "ns per element", "XLA brings channels of a convolution to the end", CONVOLUTIONS
     )
 
+    # Other forms of cumulative operations and sorts.
+    scan_step_ns: float = fact(400.0, "ns", "A step of a loop that combines two rows", OPERATIONS)
+    cumulative_row_ns: float = fact(
+        0.6, "ns per element", "Combining and storing rows in such a loop", OPERATIONS
+    )
+    cumulative_log_ns: float = fact(
+        8.0, "ns per element", "Adding two logarithms of sums", OPERATIONS
+    )
+    compared_level_ns: float = fact(
+        7.0, "ns per element", "Each of the log2(n) levels of a sort by a comparator", OPERATIONS
+    )
+    packed_level_ns: float = fact(4.0, "ns per element", "The same of 64-bit integers", OPERATIONS)
+    packed_ns: float = fact(
+        1.0, "ns per element", "Packing keys and places into integers", OPERATIONS
+    )
+    packed_operand_ns: float = fact(
+        1.5, "ns per element", "Reading a sorted operand at its places", OPERATIONS
+    )
+
     # Operations outside of XLA's loops.
     lapack_call_ns: float = fact(500.0, "ns", "A call into LAPACK, of any batch", LAPACK)
     lapack: Mapping[str, tables.LapackCosts] = fact(
