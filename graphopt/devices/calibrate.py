@@ -111,14 +111,14 @@ def _memory(device: Any, devices: Sequence[Any]) -> float:
 
 def _best(run: Callable[[], Any], *, wait: bool = True, repeats: int = 15) -> float:
     """Shortest of several runs; the first is not counted."""
-    jax.block_until_ready(run())  # type: ignore[no-untyped-call]
+    jax.block_until_ready(run())
     times: list[float] = []
     for _ in range(repeats):
         start = time.perf_counter()
         result = run()
         if wait:
-            jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+            jax.block_until_ready(result)
         times.append(time.perf_counter() - start)
-        jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(result)
     shortest: float = min(times)
     return shortest

@@ -213,7 +213,7 @@ class Placed(functools.partial[Any]):
         try:
             results = plan.program(leaves)
             if self._options.check:
-                jax.block_until_ready(results)  # type: ignore[no-untyped-call]
+                jax.block_until_ready(results)
         except Exception as error:
             return self._recover(key, error, args, kwargs)
         return jax.tree.unflatten(plan.out_tree, results)
@@ -351,10 +351,10 @@ class Placed(functools.partial[Any]):
         program = plan.program
 
         def single() -> Any:
-            return jax.block_until_ready(self._jitted(*args, **kwargs))  # type: ignore[no-untyped-call]
+            return jax.block_until_ready(self._jitted(*args, **kwargs))
 
         def spread() -> Any:
-            return jax.block_until_ready(program(leaves))  # type: ignore[no-untyped-call]
+            return jax.block_until_ready(program(leaves))
 
         reference = jax.tree.leaves(single())
         if not compare_outputs(reference, spread(), slack=10.0).equal:

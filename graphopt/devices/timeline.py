@@ -37,7 +37,7 @@ def measure_events(program: PlacedProgram, arguments: Sequence[Any]) -> list[Eve
     taken to begin when its device was free and the host had started it; how long it waited for inputs
     from other devices shows as time in which the device has nothing done.
     """
-    jax.block_until_ready(program(arguments))  # type: ignore[no-untyped-call]
+    jax.block_until_ready(program(arguments))
     origin = time.perf_counter()
     segments = program.cut.segments
     queues: dict[int, SimpleQueue[Any]] = {s.device: SimpleQueue() for s in segments}
@@ -46,7 +46,7 @@ def measure_events(program: PlacedProgram, arguments: Sequence[Any]) -> list[Eve
     def wait(device: int) -> None:
         while (item := queues[device].get()) is not None:
             number, kind, started, arrays = item
-            jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
+            jax.block_until_ready(arrays)
             rows[device].append((number, kind, started, time.perf_counter() - origin))
 
     threads = [threading.Thread(target=wait, args=(d,), daemon=True) for d in queues]
@@ -67,7 +67,7 @@ def measure_events(program: PlacedProgram, arguments: Sequence[Any]) -> list[Eve
             queue.put(None)
     for thread in threads:
         thread.join()
-    jax.block_until_ready(results)  # type: ignore[no-untyped-call]
+    jax.block_until_ready(results)
     return _as_events(program, rows)
 
 

@@ -39,8 +39,8 @@ def explanation_image(modules: Sequence[ModuleExplanation]) -> NDArray[np.uint8]
     axes = figure.add_axes((0.09, 0.24, 0.88, 0.6))
     if modules:
         _draw(axes, modules[0])
-    canvas.draw()  # type: ignore[no-untyped-call]
-    pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())
     return np.ascontiguousarray(pixels[:, :, :3])
 
 

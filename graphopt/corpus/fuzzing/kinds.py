@@ -66,7 +66,7 @@ def _ordered_debug() -> Built:
 )
 def _pure_callback_loop() -> Built:
     def fn(state: Array) -> Any:
-        shape = jax.ShapeDtypeStruct(state.shape, state.dtype)  # type: ignore[no-untyped-call]
+        shape = jax.ShapeDtypeStruct(state.shape, state.dtype)
 
         def body(_: Array, state: Array) -> Array:
             seen = jax.pure_callback(
@@ -86,7 +86,7 @@ def _pure_callback_loop() -> Built:
 )
 def _ordered_io_scan() -> Built:
     def fn(state: Array) -> tuple[Array, Array]:
-        shape = jax.ShapeDtypeStruct((), jnp.float32)  # type: ignore[no-untyped-call]
+        shape = jax.ShapeDtypeStruct((), jnp.float32)
 
         def body(state: Array, _: None) -> tuple[Array, Array]:
             read = io_callback(

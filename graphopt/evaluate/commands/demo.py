@@ -122,7 +122,7 @@ def measure_program(
 
     def run() -> Any:
         result = candidate(*args)
-        jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(result)
         return result
 
     result = run()

@@ -148,7 +148,7 @@ def _short(error: Exception) -> str:
 def main(arguments: list[str]) -> int:
     """Serves requests until stdin closes."""
     spec, name, devices = arguments
-    jax.config.update("jax_num_cpu_devices", int(devices))  # type: ignore[no-untyped-call]
+    jax.config.update("jax_num_cpu_devices", int(devices))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(
         sys.stderr.fileno(), sys.stdout.fileno()

@@ -281,7 +281,7 @@ def finfo_of(dtype: DType) -> FInfo:
             what=f"{dtype} is no floating-point dtype", where="finfo", fix="Use iinfo for integers."
         )
     real = REAL_OF.get(dtype, dtype)
-    info: Any = ml_dtypes.finfo(real.np)  # type: ignore[no-untyped-call]
+    info: Any = ml_dtypes.finfo(real.np)
     return FInfo(
         real.bits, float(info.eps), float(info.max), float(info.min),
         float(info.smallest_normal), real,

@@ -57,7 +57,7 @@ def _aval(struct_: Any, device: Any) -> Aval:
 
 def struct(aval: Aval) -> jax.ShapeDtypeStruct:
     """What jax takes in place of a value of this aval."""
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype.np)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype.np)
 
 
 def _explained(op: Op, avals: tuple[Aval, ...], error: Exception) -> LazyError:

@@ -197,7 +197,7 @@ def as_function(plan: Plan, packing: Packing) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _dtype_struct(length: int, dtype: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((length,), dtype)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct((length,), dtype)
 
 
 def abstract_arguments(plan: Plan, packing: Packing) -> tuple[Any, Any]:

@@ -74,7 +74,7 @@ def fill_session(plan: FillPlan, console: Console | None = None) -> int:
     """
     console = console or Console(width=None if Console().is_terminal else 140)
     if not jax_private.backends_initialized():
-        jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
+        jax.config.update("jax_platforms", "cpu")
     store = Store(plan.store)
     log = Log(store.path.with_name(f"{store.path.name}.fill.jsonl"))
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
@@ -128,7 +128,7 @@ def _fill_program(plan: FillPlan, bench: Bench, name: str, share_s: float, seed:
         return Filled(name, note="no module that fits")
     filled = fill_problem(problem, bench, share_s, seed)
     bench.close()
-    jax.clear_caches()  # type: ignore[no-untyped-call]
+    jax.clear_caches()
     return filled
 
 

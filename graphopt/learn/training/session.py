@@ -39,7 +39,7 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
         )
     if not jax_private.backends_initialized():
         # Graphs, times and the network: all of this CPU.
-        jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
+        jax.config.update("jax_platforms", "cpu")
     state = load_state(out, config) if resume else fresh_state(config)
     out.mkdir(parents=True, exist_ok=True)
     (out / CONFIG_NAME).write_text(yaml.safe_dump(to_dict(config), sort_keys=False))

@@ -59,13 +59,13 @@ class Runs:
         if self.donates:
             args = self._ready.pop() if self._ready else _copy(args)
         result = self.compiled.executable(*args)
-        jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(result)
         return result
 
 
 def _copy(args: tuple[Any, ...]) -> tuple[Any, ...]:
     copied = jax.tree.map(lambda leaf: leaf.copy() if hasattr(leaf, "copy") else leaf, args)
-    jax.block_until_ready(copied)  # type: ignore[no-untyped-call]
+    jax.block_until_ready(copied)
     return tuple(copied)
 
 

@@ -110,7 +110,7 @@ def compile_eager(
     try:
         with jax_private.private_cache_entries(token), lowering(forms) as choices:
             start = time.perf_counter()
-            jax.block_until_ready(run(*args))  # type: ignore[no-untyped-call]
+            jax.block_until_ready(run(*args))
             elapsed = time.perf_counter() - start
     finally:
         subscription.close()

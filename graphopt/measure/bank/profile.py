@@ -125,7 +125,7 @@ def _trace(run: Callable[[], Any], runs: int) -> dict[str, list[float]]:
             for _ in range(runs):
                 run()
         finally:
-            jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
+            jax.profiler.stop_trace()
         for path in Path(folder).rglob("*.xplane.pb"):
             data = jax.profiler.ProfileData.from_file(str(path))
             for plane in data.planes:

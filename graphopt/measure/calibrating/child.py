@@ -35,8 +35,8 @@ def main() -> int:
 
     from graphopt.measure.children.serving import serve
 
-    jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
-    jax.config.update("jax_enable_compilation_cache", False)  # type: ignore[no-untyped-call]
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_compilation_cache", False)
     return serve(answer)
 
 

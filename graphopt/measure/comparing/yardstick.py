@@ -171,7 +171,7 @@ def _perturb(rng: np.random.Generator, value: Array) -> Array:
     if not jnp.issubdtype(value.dtype, jnp.inexact) or not value.size:
         return value
     kind = value.real.dtype if np.iscomplexobj(value) else value.dtype
-    eps = float(jnp.finfo(kind).eps)  # type: ignore[no-untyped-call]
+    eps = float(jnp.finfo(kind).eps)
     step = eps * rng.choice([-1.0, 1.0], value.shape)
     wide = np.complex128 if np.iscomplexobj(value) else np.float64
     return np.asarray(value.astype(wide) * (1.0 + step)).astype(value.dtype)

@@ -42,7 +42,7 @@ class Compiled:
     def __call__(self) -> Any:
         """Runs once and waits for the result."""
         result = self.executable(*self.args)
-        jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(result)
         return result
 
 
@@ -143,7 +143,7 @@ def form_names(choices: Iterable[own_forms.Choice]) -> tuple[str, ...]:
 
 @functools.cache
 def _user_context() -> Any:
-    return jax.make_user_context(default_value=None)  # type: ignore[no-untyped-call]
+    return jax.make_user_context(default_value=None)
 
 
 def trace_context(token: str) -> contextlib.AbstractContextManager[Any]:

@@ -90,7 +90,7 @@ def _struct(shape: Any) -> jax.ShapeDtypeStruct:
         )
     with _wide():
         dimensions = tuple(shape.dimensions)
-        return jax.ShapeDtypeStruct(dimensions, dtype)  # type: ignore[no-untyped-call]
+        return jax.ShapeDtypeStruct(dimensions, dtype)
 
 
 def _wide() -> contextlib.AbstractContextManager[Any]:
@@ -117,7 +117,7 @@ _LAPACK: Final = b"lapack_"
 @functools.cache
 def _load_lapack() -> None:
     """Makes jax look up the functions of LAPACK, as lowering one of them does; calls before that crash."""
-    matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)  # type: ignore[no-untyped-call]
+    matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)
     jax.jit(jax.lax.linalg.cholesky).lower(matrix)
 
 
@@ -136,7 +136,7 @@ class Executable:
     def __call__(self) -> Any:
         """Runs once and waits for the result."""
         result = self.compiled(*self.inputs)
-        jax.block_until_ready(result)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(result)
         return result
 
 
