@@ -1,13 +1,11 @@
 """Compiling, running, timing, comparing and scoring programs under explicit rewrites."""
 
-from graphopt.measure.analytic import AnalyticScorer
 from graphopt.measure.comparing.numeric import Difference, compare_outputs
 from graphopt.measure.comparing.timing import Comparison, compare
 from graphopt.measure.compiling.functions import Compiled, compile_lowered, compile_with
 from graphopt.measure.scoring import Scorer, Scores
 
 __all__ = [
-    "AnalyticScorer",
     "Comparison",
     "Compiled",
     "Difference",

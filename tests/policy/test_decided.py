@@ -245,7 +245,7 @@ def test_small_loops_are_cheaper_native_and_large_products_are_not():
 def test_units_of_nodes():
     graph = program(jnp.matmul, (512, 512), (512, 512)).graph
     unit = graph.units[graph.default.unit[node(graph, "dot")]]
-    assert unit.kind is UnitKind.RUNTIME
+    assert unit.kind in (UnitKind.LIBRARY, UnitKind.RUNTIME)
     graph = program(lambda x: jnp.sin(x) + 1, (2048, 2048)).graph
     assert graph.units[graph.default.unit[-1]].kind is UnitKind.LOOP
     assert graph.units[graph.default.unit[-1]].threads > 1

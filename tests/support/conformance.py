@@ -57,8 +57,9 @@ def both(function, *arrays_, compiled=False):
         try:
             expected = function(strict, *map(strict.asarray, arrays_))
         except TypeError:
-            # Mixed kinds are what the standard leaves open and array-api-strict refuses.
-            assert len({_KIND[a.dtype.kind] for a in arrays_}) > 1
+            # Mixed kinds are what the standard leaves open and array-api-strict refuses, signed with
+            # unsigned integers of 64 bits among them.
+            assert len({a.dtype.kind for a in arrays_}) > 1
             return
         except (ValueError, IndexError, OverflowError):
             with pytest.raises((ValueError, TypeError, IndexError, OverflowError)):
@@ -71,9 +72,6 @@ def both(function, *arrays_, compiled=False):
         with lt.config(tier=tier):
             same(function(lt, *map(lt.asarray, arrays_)), expected)
 
-
-_KIND = dict(zip("biufc", "biiff", strict=True)) | {"c": "c"}
-"""dtype kind -> kinds that mix in the standard."""
 
 _COMPILED = set()
 """Code of the tests that compared a compiled program."""

@@ -57,7 +57,7 @@ def _ring(step: int = 1) -> list[tuple[int, int]]:
 def _all_kinds() -> Built:
     count = _count()
 
-    def fn(x: Array, rows: Array) -> Array:
+    def fn(x: Array, rows: Array) -> Any:
         total = lax.psum(jnp.tanh(x) * 2.0, AXIS)
         everything = lax.all_gather(jnp.sin(x), AXIS)
         neighbour = lax.ppermute(x * 0.5, AXIS, _ring())
@@ -73,8 +73,8 @@ def _all_kinds() -> Built:
 
 @DEVICES.register("sum_in_scan", family="collective", description="two sums per step, f32[16]")
 def _sum_in_scan() -> Built:
-    def fn(x: Array) -> tuple[Array, Array]:
-        def body(state: Array, step: Array) -> tuple[Array, Array]:
+    def fn(x: Array) -> Any:
+        def body(state: Array, step: Array) -> Any:
             mean = lax.pmean(jnp.sin(state) + step, AXIS)
             spread = lax.pmean((state - mean) ** 2, AXIS)
             state = jnp.tanh(state - 0.3 * mean) * lax.rsqrt(1.0 + spread)
@@ -90,7 +90,7 @@ def _sum_in_scan() -> Built:
 )
 def _halo_steps() -> Built:
     def fn(field: Array) -> Any:
-        def body(_: Array, field: Array) -> Array:
+        def body(_: Array, field: Array) -> Any:
             above = lax.ppermute(field[-1:], AXIS, _ring(1))
             below = lax.ppermute(field[:1], AXIS, _ring(-1))
             wide = jnp.concatenate([above, field, below])
@@ -104,10 +104,10 @@ def _halo_steps() -> Built:
 @DEVICES.register("branching", family="collective", description="collectives inside equal branches")
 def _branching() -> Built:
     def fn(x: Array) -> Any:
-        def odd(x: Array) -> Array:
+        def odd(x: Array) -> Any:
             return jnp.sin(lax.ppermute(x, AXIS, _ring())) + lax.psum(x, AXIS) * 0.1
 
-        def even(x: Array) -> Array:
+        def even(x: Array) -> Any:
             return lax.pmax(jnp.cos(x), AXIS) - x
 
         def body(step: Array, x: Array) -> Any:
@@ -122,11 +122,11 @@ def _branching() -> Built:
     "until_all_small", family="collective", description="a loop that all devices leave at once"
 )
 def _until_all_small() -> Built:
-    def fn(x: Array) -> tuple[Array, Array]:
-        def go_on(carry: tuple[Array, Array]) -> Array:
+    def fn(x: Array) -> Any:
+        def go_on(carry: tuple[Array, Array]) -> Any:
             return (lax.pmax(jnp.abs(carry[0]).max(), AXIS) > 0.25) & (carry[1] < 40)
 
-        def body(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def body(carry: tuple[Array, Array]) -> Any:
             x, steps = carry
             return x * 0.8 - 0.01 * lax.pmean(x, AXIS), steps + 1
 
@@ -140,12 +140,12 @@ def _until_all_small() -> Built:
     "data_parallel", family="collective", description="4 SGD steps of an MLP, mean gradients"
 )
 def _data_parallel() -> Built:
-    def fn(x: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    def fn(x: Array, first: Array, second: Array) -> Any:
         def loss(weights: tuple[Array, Array]) -> Array:
             hidden = jnp.tanh(x @ weights[0])
             return ((hidden @ weights[1] - jnp.sin(x[:, :1])) ** 2).mean()
 
-        def body(weights: Any, _: None) -> tuple[Any, None]:
+        def body(weights: Any, _: None) -> Any:
             found = jax.tree.map(lambda g: lax.pmean(g, AXIS), jax.grad(loss)(weights))
             return jax.tree.map(lambda w, g: w - 0.1 * g, weights, found), None
 
@@ -159,8 +159,8 @@ def _data_parallel() -> Built:
     "tables_in_place", family="collective", description="updated tables, scatter, gather"
 )
 def _tables_in_place() -> Built:
-    def fn(x: Array, table: Array) -> Array:
-        def body(step: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def fn(x: Array, table: Array) -> Any:
+        def body(step: Array, carry: tuple[Array, Array]) -> Any:
             x, table = carry
             table = table.at[step].set(lax.psum(x, AXIS) * 0.05)
             table = table.at[(step + 2) % 6].add(jnp.sin(x))
@@ -179,7 +179,7 @@ def _random_walk() -> Built:
     def fn(x: Array) -> Any:
         key = jax.random.fold_in(jax.random.key(3), lax.axis_index(AXIS))
 
-        def body(x: Array, step: Array) -> tuple[Array, Array]:
+        def body(x: Array, step: Array) -> Any:
             x = 0.9 * x + 0.1 * jax.random.normal(jax.random.fold_in(key, step), x.shape)
             return x, lax.pmean(x.mean(), AXIS)[None]
 
@@ -202,7 +202,7 @@ def _sharded(fn: Callable[..., Any], *args: Any) -> Built:
     "normalized", family="partitioned", description="softmax and layer norm over cut axes"
 )
 def _normalized() -> Built:
-    def fn(x: Array, w: Array) -> tuple[Array, Array]:
+    def fn(x: Array, w: Array) -> Any:
         scores = jax.nn.softmax(x @ w, axis=0)
         centred = scores - scores.mean(0)
         normed = centred * lax.rsqrt((centred**2).mean(0) + 1e-3)
@@ -217,7 +217,7 @@ def _normalized() -> Built:
 def _odd_pieces() -> Built:
     mesh = _mesh()
 
-    def fn(x: Array) -> tuple[Array, Array]:
+    def fn(x: Array) -> Any:
         padded = lax.with_sharding_constraint(
             jnp.pad(jnp.sin(x), ((1, 2), (0, 0))), NamedSharding(mesh, P(AXIS, None))
         )
@@ -231,7 +231,7 @@ def _odd_pieces() -> Built:
     "empty_and_narrow", family="collective", description="no elements, s8 and bf16 collectives"
 )
 def _empty_and_narrow() -> Built:
-    def fn(x: Array) -> tuple[Array, ...]:
+    def fn(x: Array) -> Any:
         nothing = lax.psum(x[:0], AXIS)
         small = lax.all_gather((x * 3).astype(jnp.int8), AXIS).astype(jnp.float32).sum(0)
         half = lax.psum(x.astype(jnp.bfloat16), AXIS).astype(jnp.float32)
@@ -273,7 +273,7 @@ _STEPS: Final[tuple[Callable[[Array, Array], Array], ...]] = (
 
 def _random(seed: int) -> Callable[[], Built]:
     def build() -> Built:
-        def fn(x: Array, y: Array) -> tuple[Array, ...]:
+        def fn(x: Array, y: Array) -> Any:
             rng = np.random.default_rng(seed)
             values = [x, y]
             for _ in range(14):

@@ -15,7 +15,8 @@ from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.collecting.scorers import Bench
 from graphopt.learn.config import CorpusConfig
 from graphopt.machine import probe
-from graphopt.measure import AnalyticScorer, Scorer, compile_with
+from graphopt.measure import Scorer, compile_with
+from graphopt.measure.analytic import AnalyticScorer
 from graphopt.measure.bank.scorer import BankScorer
 from graphopt.policy.network.features import Features, extract
 

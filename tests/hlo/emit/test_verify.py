@@ -415,7 +415,7 @@ def test_a_defect_is_found(edit, rule, where):
 
 def test_every_check_has_a_defect():
     tested = {rule for _, rule, _ in DEFECTS}
-    always = {"structure", "entry-result", "entry-parameters", "in-place-order"}
+    always = {"structure", "entry-result", "entry-parameters", "in-place-order", "fused-operation"}
     assert tested == {rule for rule, _ in _CHECKS} | always
 
 
@@ -447,3 +447,10 @@ def test_ids_count_by_their_local_part():
         computation.root_id = upper | computation.root_id & LOCAL_ID
     assert proto.SerializeToString() != rewritten()
     verify(proto, parse(original()))
+
+
+def test_the_library_computes_what_xla_gave_it():
+    """Newer versions of XLA give the library operations that new kernels there may not have."""
+    proto = proto_of(rewritten())
+    give_the_library_a_sine(proto)
+    verify(proto, parse(proto.SerializeToString()))
