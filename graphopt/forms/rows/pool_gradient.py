@@ -8,8 +8,10 @@ and with its ties; every element then adds up the gradients of the windows that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import product
 from math import prod
+from operator import add
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -122,7 +124,7 @@ def _spread(operation: Operation, source: Any, places: Any) -> Any:
     for axis, block in enumerate(blocks):
         kept.append(len(shape))
         shape += [block, strides[axis]] if axis in parted else [block]
-    total = None
+    spread: list[Any] = []
     for back in product(*(range(cover - 1, -1, -1) for cover in covers)):
         starts = [cover - 1 - b for cover, b in zip(covers, back, strict=True)]
         ends = [start + block for start, block in zip(starts, blocks, strict=True)]
@@ -132,11 +134,10 @@ def _spread(operation: Operation, source: Any, places: Any) -> Any:
         won = (winners == wanted) & (values != 0)
         if fits is not None:
             won = won & fits
-        values = lax.select(won, values, jnp.zeros_like(values))
-        total = values if total is None else total + values
+        spread.append(lax.select(won, values, jnp.zeros_like(values)))
     ends = [low + n for low, n in zip(lows, dims, strict=True)]
     return lax.slice(
-        total.reshape([b * s for b, s in zip(blocks, strides, strict=True)]), lows, ends
+        reduce(add, spread).reshape([b * s for b, s in zip(blocks, strides, strict=True)]), lows, ends
     )
 
 
