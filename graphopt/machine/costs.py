@@ -263,9 +263,9 @@ class CpuCosts:
     )
 
     # Other forms of cumulative operations and sorts.
-    scan_step_ns: float = fact(400.0, "ns", "A step of a loop that combines two rows", OPERATIONS)
+    scan_step_ns: float = fact(200.0, "ns", "A step of a loop that combines two rows", OPERATIONS)
     cumulative_row_ns: float = fact(
-        0.6, "ns per element", "Combining and storing rows in such a loop", OPERATIONS
+        0.7, "ns per element", "Combining and storing rows in such a loop", OPERATIONS
     )
     cumulative_log_ns: float = fact(
         8.0, "ns per element", "Adding two logarithms of sums", OPERATIONS

@@ -51,12 +51,15 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
     if operation.primitive == "cumlogsumexp":
         per_window, per_step = costs.cumulative_log_ns, costs.cumulative_log_ns
     default = x.size * min(length, XLA_BLOCK) * per_window
+    if length > XLA_BLOCK:
+        default += x.size * costs.cumulative_row_ns
     moved, steps = 0.0, length
     if (block := _block(length, lanes)) < length:
         moved, steps = 2 * costs.turn_ns, block + _steps(-(-length // block), lanes)
     if (inner < LANES and lanes > inner) or block < length:
         moved = 2 * costs.turn_ns
-    if moved and inner < LANES and x.bytes > 2 * costs.cached_bytes:
+    if moved and inner < LANES and not per_step and x.bytes > costs.cached_bytes // 4:
+        # Transposes cost as much as XLA's windows where arrays leave the caches.
         return Times(default, default)
     wide = max(1.0, x.dtype.itemsize / 4)
     per_element = (costs.cumulative_row_ns + moved) * wide + per_step

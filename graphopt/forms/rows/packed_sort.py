@@ -23,7 +23,7 @@ from graphopt.machine import CpuCosts
 WORD: Final = 64
 """Bits of the integers that are sorted."""
 
-FLOATS: Final = ("float32", "bfloat16", "float16")
+FLOATS: Final = ("float32", "float16")
 """Types of floating-point keys that leave room for a place."""
 
 SHORT: Final = 16
@@ -33,6 +33,7 @@ RULES: Final = {
     "packed-sort-short": "the axis is short, or there is nothing to sort",
     "packed-sort-plain": "one operand of integers: XLA sorts those without a comparator",
     "packed-sort-type": "a key is no real number that jax compares by value",
+    "packed-sort-nan": "XLA may sort these elements in single precision, which changes bits of NaNs",
     "packed-sort-wide": "keys and the place do not fit into one integer",
 }
 
@@ -44,6 +45,8 @@ def forbids(operation: Operation) -> str | None:
         return "packed-sort-short"
     if any(key.dtype.name not in FLOATS and key.dtype.kind not in "biu" for key in keys):
         return "packed-sort-type"
+    if any(x.dtype.name == "bfloat16" for x in operation.operands):
+        return "packed-sort-nan"
     if len(operation.operands) == 1 and keys[0].dtype.kind in "biu":
         return "packed-sort-plain"
     length = keys[0].dims[operation.params["dimension"]]
@@ -76,7 +79,10 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
             packed = lax.shift_left(packed, np.int64(width)) | above_lowest
         packed = lax.shift_left(packed, np.int64(place_bits))
         packed = packed | lax.broadcasted_iota(np.dtype(np.int64), shape, axis)
-        packed = lax.sort(packed, dimension=axis, is_stable=False)
+        # XLA copies every row of another axis in and out with strides.
+        packed = jnp.moveaxis(packed, axis, -1)
+        packed = lax.sort(packed, dimension=packed.ndim - 1, is_stable=False)
+        packed = jnp.moveaxis(packed, -1, axis)
         mask = np.int64((1 << place_bits) - 1)
         places = (packed & mask).astype(np.int32)
     return [_read(x, places, axis) for x in operands]

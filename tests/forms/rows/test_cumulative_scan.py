@@ -1,5 +1,7 @@
 """Cumulative operations in a loop over the axis: equal to XLA's, for every type, axis and direction."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,9 +30,10 @@ def operation(name, x, axis=0, reverse=False):
     return Operation(name, (array,), (array,), {"axis": axis, "reverse": reverse})
 
 
+@partial(jax.jit, static_argnums=(0, 2, 3))
 def formed(name, x, axis=0, reverse=False):
     """What the form computes."""
-    return jax.jit(lambda x: FORM.compute(operation(name, x, axis, reverse), [x])[0])(x)
+    return FORM.compute(operation(name, x, axis, reverse), [x])[0]
 
 
 def assert_same(name, x, axis=0, reverse=False, *, bits=False):
@@ -70,7 +73,7 @@ def test_wide_types(dtype):
             assert_same(name, x, bits=True)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from(SPECIAL), min_size=72, max_size=72), st.booleans())
 def test_special_values(values, reverse):
     x = jnp.asarray(values, jnp.float32)
@@ -79,7 +82,8 @@ def test_special_values(values, reverse):
         found = np.asarray(formed(name, x, 0, reverse))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
         if name in ("cummax", "cummin"):
-            np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+            numbers = ~np.isnan(found)
+            np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
 
 
 def test_axes_longer_than_a_loop_are_cut():
@@ -100,9 +104,11 @@ def test_under_vmap_and_in_a_loop():
 
 
 def test_what_is_left_to_xla():
-    small, large = jnp.ones((8, 8), jnp.float32), jnp.ones((256, 1024), jnp.float32)
+    small, large = jnp.ones((8, 8), jnp.float32), jnp.ones((1024, 256), jnp.float32)
     assert choose(operation("cumsum", small), own_costs()).form is None
-    assert choose(operation("cumsum", large, 1), own_costs()).form is FORM
+    assert choose(operation("cumsum", large), own_costs()).form is FORM
+    assert choose(operation("cumsum", large, 1), own_costs()).form is None
+    assert choose(operation("cumlogsumexp", large, 1), own_costs()).form is FORM
     assert FORM.forbids(operation("cumsum", jnp.ones((0, 3)))) == "cumulative-empty"
     half = jnp.ones((64, 64), jnp.bfloat16)
     assert FORM.forbids(operation("cumsum", half)) == "cumulative-type"
