@@ -54,8 +54,12 @@ def forbids_one_product(conv: Convolution) -> str | None:
 
 
 def forbids_window_products(conv: Convolution) -> str | None:
-    """One group, and few results."""
-    return "convolution-groups" if conv.groups > 1 else _forbids_places(conv)
+    """One group, and few results; XLA is as fast for several results in more than one dimension."""
+    if conv.groups > 1:
+        return "convolution-groups"
+    if conv.places > 1 and len(conv.axes) > 1:
+        return "convolution-window"
+    return _forbids_places(conv)
 
 
 def forbids_diagonal(conv: Convolution) -> str | None:
