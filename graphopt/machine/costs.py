@@ -246,18 +246,18 @@ class CpuCosts:
     few_channels: int = fact(
         4, "elements", "Groups of so few channels are convolved in scalar code", CONVOLUTIONS
     )
-    grouped_convolution_ns: tuple[float, float] = fact(
-        (0.8, 0.14),
+    grouped_convolution_ns: tuple[float, float, float] = fact(
+        (2.0, 0.8, 0.14),
         "ns",
-        "A convolution by XLA in groups of few channels, and of more",
+        "A convolution by XLA in groups of one channel, of few, of more",
         CONVOLUTIONS,
     )
     window_ns: float = fact(
         0.13, "ns", "A gradient of a convolution by its weights, by XLA", CONVOLUTIONS
     )
-    grouped_window_ns: float = fact(1.2, "ns", "The same of a convolution in groups", CONVOLUTIONS)
-    shifted_product_ns: float = fact(0.35, "ns", "A convolution by shifted arrays", CONVOLUTIONS)
-    shifted_sum_ns: float = fact(0.8, "ns", "Sums over products with shifted arrays", CONVOLUTIONS)
+    grouped_window_ns: float = fact(2.4, "ns", "The same of a convolution in groups", CONVOLUTIONS)
+    shifted_product_ns: float = fact(0.25, "ns", "A convolution by shifted arrays", CONVOLUTIONS)
+    shifted_sum_ns: float = fact(0.5, "ns", "Sums over products with shifted arrays", CONVOLUTIONS)
     convolution_turn_ns: float = fact(
         0.4, "ns per element", "XLA brings channels of a convolution to the end", CONVOLUTIONS
     )

@@ -43,7 +43,7 @@ def test_a_form_takes_the_place_of_the_primitive(seen):
 
 
 def test_small_operations_stay_with_xla(seen):
-    assert "stablehlo.convolution" in lowered(depthwise, *arguments(2))
+    assert "stablehlo.convolution" in lowered(depthwise, *arguments(1))
     assert not seen
 
 

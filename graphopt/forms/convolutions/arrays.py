@@ -94,7 +94,7 @@ def padded(conv: Convolution, x: Named, more: dict[str, int] | None = None) -> N
         config[at] = (before, after + config[at][1], 0)
     if any(c != (0, 0, 0) for c in config):
         array = lax.pad(array, jnp.zeros((), array.dtype), config)
-    return Named(lax.optimization_barrier(array), x.names)
+    return Named(kept(array), x.names)
 
 
 def window_slices(conv: Convolution, place: Sequence[int]) -> dict[str, slice]:
@@ -130,6 +130,12 @@ def contract(
     gone = summed + together
     free = [n for n in a.names if n not in gone] + [n for n in b.names if n not in gone]
     return Named(array, together + "".join(free))
+
+
+def kept(array: Any) -> Any:
+    """The array, made before what reads it."""
+    barrier: Any = lax.optimization_barrier
+    return barrier(array)
 
 
 def _split(array: Any, conv: Convolution, names: str, of: str) -> Any:

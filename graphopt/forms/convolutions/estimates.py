@@ -15,10 +15,16 @@ def default_ns(conv: Convolution, costs: CpuCosts) -> float:
     """XLA's own way."""
     if gathers(conv):
         each = costs.grouped_window_ns if conv.groups > 1 else costs.window_ns
-        return costs.library_call_ns + each * _useful(conv)
+        return costs.library_call_ns + each * conv.work
     if conv.groups > 1:
-        few, many = costs.grouped_convolution_ns
-        each = few if conv.inputs <= costs.few_channels else many
+        one, few, many = costs.grouped_convolution_ns
+        each = (
+            one
+            if min(conv.inputs, conv.outputs) == 1
+            else few
+            if conv.inputs <= costs.few_channels
+            else many
+        )
         return costs.library_call_ns + each * _useful(conv)
     return costs.library_call_ns + _turned_ns(conv, costs) + _product_ns(conv, costs)
 
@@ -68,7 +74,7 @@ def apart_ns(conv: Convolution, costs: CpuCosts) -> float:
 
 def _product_ns(conv: Convolution, costs: CpuCosts) -> float:
     slower = costs.slower_products["f64"] if conv.itemsize > 4 else 1.0
-    return 2 * conv.work * slower / costs.dot_flops_per_ns
+    return 2 * _useful(conv) * slower / costs.dot_flops_per_ns
 
 
 def _turned_ns(conv: Convolution, costs: CpuCosts) -> float:

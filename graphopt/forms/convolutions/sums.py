@@ -11,7 +11,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 from jax import lax
 
-from graphopt.forms.convolutions.arrays import Named, padded, result_slices
+from graphopt.forms.convolutions.arrays import Named, kept, padded, result_slices
 from graphopt.forms.convolutions.geometry import Convolution
 from graphopt.forms.convolutions.shifts import MIN_ROW
 
@@ -52,7 +52,7 @@ def sums(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Named:
     weights = weights.ordered(names)
     config = [(0, fold.missing if n == fold.name else 0, 0) for n in names]
     array = lax.pad(weights.array, jnp.zeros((), weights.array.dtype), config)
-    weights = Named(lax.optimization_barrier(array), names)
+    weights = Named(kept(array), names)
     if not looped(conv):
         return _all_results(conv, fold, x, weights)
     first, row = (
@@ -119,9 +119,9 @@ def _all_results(conv: Convolution, fold: Fold, x: Named, weights: Named) -> Nam
                 row.array * weights.cut({fold.name: slice(begin, begin + fold.chunk)}).array
             )
         found.append(reduce(add, terms))
-    stacked = lax.optimization_barrier(jnp.stack(found))
-    kept = 1 + x.names.index("g")
-    total = jnp.sum(stacked, axis=[d for d in range(1, stacked.ndim) if d != kept])
+    stacked = kept(jnp.stack(found))
+    group = 1 + x.names.index("g")
+    total = jnp.sum(stacked, axis=[d for d in range(1, stacked.ndim) if d != group])
     return Named(
         total.reshape(*(axis.results for axis in conv.axes), conv.groups), _result_names(conv)
     )

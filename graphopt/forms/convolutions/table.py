@@ -28,6 +28,9 @@ MAX_TERMS: Final = 128
 MAX_SUMS: Final = 64
 """Results of one channel in the code of a form that writes them out."""
 
+MIN_CHANNELS: Final = 8
+"""Products of fewer rows or columns are no faster than XLA's convolution."""
+
 MAX_CALLS: Final = 32
 """Calls of the library, one per group."""
 
@@ -56,6 +59,14 @@ def forbids_one_product(conv: Convolution) -> str | None:
 def forbids_window_products(conv: Convolution) -> str | None:
     """One group, and few results."""
     return "convolution-groups" if conv.groups > 1 else _forbids_places(conv)
+
+
+def forbids_as_fast(conv: Convolution) -> str | None:
+    """XLA is as fast for narrow products, and for several results in more than one dimension."""
+    if min(conv.batch, conv.outputs) < MIN_CHANNELS:
+        return "convolution-groups"
+    several = conv.places > 1 and len(conv.axes) > 1 and not conv.holes
+    return "convolution-window" if several else None
 
 
 def forbids_diagonal(conv: Convolution) -> str | None:
@@ -106,6 +117,7 @@ FORMS: Final[tuple[Form, ...]] = tuple(
             window_columns,
             forbids_window_products,
             window_products_ns,
+            forbids_as_fast,
         ),
         Way(
             "convolution-diagonal",

@@ -29,6 +29,7 @@ class Way:
         method: what computes it.
         forbids: the rule that forbids it for one convolution without holes, or None.
         nanoseconds: what one convolution without holes takes.
+        forbids_whole: the rule that forbids it for the operation, or None.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Way:
     method: Method
     forbids: Callable[[Convolution], str | None]
     nanoseconds: Callable[[Convolution, CpuCosts], float]
+    forbids_whole: Callable[[Convolution], str | None] = lambda _: None
 
     def form(self) -> Form:
         """The row of the table."""
@@ -61,7 +63,8 @@ class Way:
         parts = [part for _, part, _ in conv.parts() if part is not None]
         if not parts:
             return "convolution-empty"
-        return next((rule for part in parts if (rule := self.forbids(part))), None)
+        rules = (self.forbids(part) for part in parts)
+        return self.forbids_whole(conv) or next((rule for rule in rules if rule), None)
 
     def _times(self, operation: Operation, costs: CpuCosts) -> Times:
         conv = convolution(operation)

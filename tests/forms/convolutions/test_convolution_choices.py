@@ -1,0 +1,94 @@
+"""Which convolutions take a form in a program: layers, their gradients and batched ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from graphopt import forms
+
+
+@pytest.fixture
+def seen():
+    """Choices for operations lowered while forms are installed."""
+    choices = []
+    forms.install(choices.append)
+    yield choices
+    forms.remove()
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def layer(stride=1, groups=1, layout="NHWC", dilation=1):
+    kernel = "HWIO" if layout == "NHWC" else "OIHW"
+
+    def fn(x, weights):
+        return lax.conv_general_dilated(
+            x, weights, (stride, stride), "SAME", rhs_dilation=(dilation, dilation),
+            dimension_numbers=(layout, kernel, layout), feature_group_count=groups,
+        )  # fmt: skip
+
+    return fn
+
+
+def check(fn, *args):
+    """Results in forms are XLA's."""
+    found = jax.jit(lambda *a: fn(*a))(*args)
+    with forms.disabled():
+        expected = jax.jit(lambda *a: fn(*a))(*args)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * abs(b).max()),
+        found,
+        expected,
+    )
+
+
+def both_gradients(fn):
+    return jax.grad(lambda x, weights: jnp.sum(jnp.sin(fn(x, weights))), (0, 1))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_depthwise_layers_and_their_gradients(seen, stride, layout):
+    x, weights = normal(1, 36, 36, 16), normal(3, 3, 1, 16)
+    if layout == "NCHW":
+        x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
+    check(both_gradients(layer(stride, 16, layout)), x, weights)
+    names = [choice.form.name for choice in seen]
+    assert len(names) == 3
+    assert set(names) <= {"convolution-shifts", "convolution-sums"}
+
+
+def test_grouped_layers_and_their_gradients(seen):
+    check(both_gradients(layer(groups=4)), normal(2, 12, 12, 64), normal(3, 3, 16, 64, seed=1))
+    names = [choice.form.name for choice in seen]
+    assert "convolution-groups-apart" in names
+    assert "convolution-diagonal" in names
+
+
+def test_weights_of_a_product_over_channels(seen):
+    check(both_gradients(layer()), normal(1, 28, 28, 32), normal(1, 1, 32, 64, seed=1))
+    assert [choice.form.name for choice in seen] == ["convolution-window-product"]
+
+
+def test_filters_of_a_batch_are_groups(seen):
+    fn = jax.vmap(layer(groups=8), in_axes=(0, 0))
+    check(fn, normal(3, 2, 16, 16, 8), normal(3, 3, 3, 1, 8, seed=1))
+    assert [choice.form.name for choice in seen] == ["convolution-shifts"]
+
+
+def test_ordinary_and_integer_convolutions_stay_with_xla(seen):
+    check(layer(), normal(1, 16, 16, 16), normal(3, 3, 16, 16, seed=1))
+    whole = jnp.ones((1, 40, 40, 32), jnp.int32), jnp.ones((3, 3, 1, 32), jnp.int32)
+    check(layer(groups=32), *whole)
+    assert not seen
+
+
+def test_a_group_that_is_not_finite_leaves_others_alone(seen):
+    x = normal(2, 12, 12, 64).at[..., 0].set(jnp.nan)
+    fn = jax.jit(lambda *a: layer(groups=4)(*a))
+    assert np.isfinite(fn(x, normal(3, 3, 16, 64, seed=1))[..., 16:]).all()
+    assert len(seen) == 1
