@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from graphopt.forms.form import Form
-from graphopt.forms.rows import depthwise_shifts, pool_gradient, wide_functions, window_shifts
+from graphopt.forms.rows import (
+    depthwise_shifts,
+    pool_gradient,
+    wide_functions,
+    window_shifts,
+)
 
 FORMS: Final[tuple[Form, ...]] = (
     depthwise_shifts.FORM,
