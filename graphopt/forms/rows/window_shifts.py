@@ -33,6 +33,7 @@ RULES: Final = {
     "window-holes": "the array is dilated",
     "window-gradient": "a sum without padding and stride may be the gradient of an average pool",
     "window-length": "a window that hardly overlaps is too long to be written out",
+    "window-minor": "a window along the innermost dimension is long: the optimizer's own rows are faster",
 }
 
 _COMBINE: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -55,10 +56,10 @@ def forbids(operation: Operation) -> str | None:
     steps, padded = set(operation.params["window_strides"]), _is_padded(operation)
     if operation.primitive == "reduce_window_sum" and steps == {1} and not padded:
         return "window-gradient"
-    pairs = zip(*_sizes_and_strides(operation), strict=True)
+    pairs = list(zip(*_sizes_and_strides(operation), strict=True))
     if any(n > MAX_DIRECT and _is_direct(n, stride) for n, stride in pairs):
         return "window-length"
-    return None
+    return None if pairs[-1][0] <= DIRECT else "window-minor"
 
 
 def times(operation: Operation, costs: CpuCosts) -> Times:
