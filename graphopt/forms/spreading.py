@@ -67,7 +67,7 @@ def spread(windows: Windows, values: Any, winners: Any) -> Any:
     for block, stride in zip(blocks, strides, strict=True):
         kept.append(len(shape))
         shape += [block, stride] if stride > 1 else [block]
-    total = None
+    total: Any = None
     for back in product(*(range(cover - 1, -1, -1) for cover in covers)):
         starts = [cover - 1 - b for cover, b in zip(covers, back, strict=True)]
         ends = [start + block for start, block in zip(starts, blocks, strict=True)]
