@@ -232,7 +232,7 @@ class CpuCosts:
     pad_ns: float = fact(0.3, "ns per element", "Padding in front of shifted slices", OPERATIONS)
     pad_row_ns: float = fact(40.0, "ns per row", "The same within rows of memory", OPERATIONS)
     shift_max_ns: float = fact(0.14, "ns per element", "A shifted slice's maximum", OPERATIONS)
-    shift_sum_ns: float = fact(0.08, "ns per element", "A shifted slice's sum", OPERATIONS)
+    shift_sum_ns: float = fact(0.1, "ns per element", "A shifted slice's sum", OPERATIONS)
     shift_place_ns: float = fact(0.15, "ns per element", "A winner among shifted ones", OPERATIONS)
     shift_spread_ns: float = fact(
         0.25, "ns per element", "Gradients of one of the windows that hold it", OPERATIONS

@@ -68,12 +68,12 @@ def test_windows_are_those_of_xla(window, name, special, seed):
 @pytest.mark.parametrize(("size", "stride"), [(9, 1), (16, 1), (33, 2), (70, 5), (12, 12)])
 @pytest.mark.parametrize("name", ["max", "sum"])
 def test_long_windows_of_integers_are_exact(size, stride, name):
-    x = np.random.default_rng(size).integers(-(2**31), 2**31 - 1, (3, 100), np.int32)
+    x = np.random.default_rng(size).integers(-(2**31), 2**31 - 1, (100, 3), np.int32)
     reducer = REDUCERS[name][0]
     start = np.int32(0 if name == "sum" else -(2**31))
 
     def pool(x):
-        return lax.reduce_window(x, start, reducer, (1, size), (1, stride), "SAME")
+        return lax.reduce_window(x, start, reducer, (size, 1), (stride, 1), "SAME")
 
     operation = operation_of(pool, f"reduce_window_{name}", x)
     assert window_shifts.forbids(operation) is None
@@ -130,3 +130,14 @@ def test_small_pools_stay_with_xla():
 
     operation = operation_of(pool, "reduce_window_max", jnp.zeros((1, 4, 4, 2)))
     assert forms.choose(operation, own_costs()).form is None
+
+
+def test_gradients_of_average_pools_stay_with_xla():
+    def pool(x):
+        return lax.reduce_window(x, 0.0, lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    x = jnp.zeros((4, 64, 64, 32))
+    g = jnp.zeros((4, 32, 32, 32))
+    gradient = operation_of(lambda g: jax.linear_transpose(pool, x)(g), "reduce_window_sum", g)
+    assert window_shifts.forbids(gradient) == "window-gradient"
+    assert window_shifts.forbids(operation_of(pool, "reduce_window_sum", x)) is None

@@ -8,10 +8,8 @@ and with its ties; every element then adds up the gradients of the windows that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from itertools import product
 from math import prod
-from operator import add
 from typing import Any, Final
 
 import jax.numpy as jnp
@@ -19,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from graphopt.forms.form import Form, Operation, Times
+from graphopt.forms.spreading import Windows, spread
 from graphopt.machine import CpuCosts
 
 MAX_WINDOW: Final = 32
@@ -43,7 +42,7 @@ def forbids(operation: Operation) -> str | None:
         return "pool-gradient-type"
     if source.size == 0 or x.size == 0 or prod(sizes) == 1:
         return "pool-gradient-empty"
-    if prod(sizes) > MAX_WINDOW or prod(_covers(operation)) > MAX_COVER:
+    if prod(sizes) > MAX_WINDOW or prod(_windows(operation).covers) > MAX_COVER:
         return "pool-gradient-window"
     if any(n < 0 for side in params["padding"] for n in side):
         return "pool-gradient-padding"
@@ -56,7 +55,7 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
     window, wide = prod(operation.params["window_dimensions"]), x.dtype.itemsize / 4
     default = source.size * (costs.pool_scatter_ns + window * costs.pool_place_ns)
     form = source.size * window * wide * costs.shift_place_ns
-    form += x.size * prod(_covers(operation)) * wide * costs.shift_spread_ns
+    form += x.size * prod(_windows(operation).covers) * wide * costs.shift_spread_ns
     if any(p != (0, 0) for p in map(tuple, operation.params["padding"])):
         form += x.size * wide * costs.pad_ns
     return Times(default, form + costs.pool_call_ns)
@@ -67,8 +66,8 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     source, x = operands
     places = _places(operation, x)
     # One kernel finds the places, the other reads each of them once per window that holds an element.
-    places = lax.optimization_barrier(places)
-    return [_spread(operation, source, places)]
+    places = lax.optimization_barrier(places)  # type: ignore[no-untyped-call]
+    return [spread(_windows(operation), source, places)]
 
 
 def _places(operation: Operation, x: Any) -> Any:
@@ -95,69 +94,14 @@ def _places(operation: Operation, x: Any) -> Any:
     return places
 
 
-def _covers(operation: Operation) -> list[int]:
-    """Windows that hold an element, along each dimension, at most."""
+def _windows(operation: Operation) -> Windows:
     params = operation.params
-    pairs = zip(params["window_dimensions"], params["window_strides"], strict=True)
-    return [-(-size // stride) for size, stride in pairs]
-
-
-def _spread(operation: Operation, source: Any, places: Any) -> Any:
-    """Adds up, for each element, the gradients of the windows whose winner it is.
-
-    Elements are told apart by the phase in which the stride meets them: [.., blocks, phase, ..].
-    """
-    params, dims = operation.params, operation.operands[1].dims
-    sizes, strides = params["window_dimensions"], params["window_strides"]
-    lows, covers = [low for low, _ in params["padding"]], _covers(operation)
-    # Block b of the padded array begins at b * stride; windows b - covers + 1 .. b reach into it.
-    blocks = [-(-(low + n) // s) for low, n, s in zip(lows, dims, strides, strict=True)]
-    edges = [
-        (cover - 1, max(0, block - count), 0)
-        for cover, block, count in zip(covers, blocks, source.shape, strict=True)
-    ]
-    source = lax.pad(source, np.zeros((), source.dtype), edges)
-    places = lax.pad(places, np.full((), -1, np.int32), edges)
-    parted = [axis for axis, s in enumerate(strides) if s > 1]
-    shape: list[int] = []
-    kept = []
-    for axis, block in enumerate(blocks):
-        kept.append(len(shape))
-        shape += [block, strides[axis]] if axis in parted else [block]
-    spread: list[Any] = []
-    for back in product(*(range(cover - 1, -1, -1) for cover in covers)):
-        starts = [cover - 1 - b for cover, b in zip(covers, back, strict=True)]
-        ends = [start + block for start, block in zip(starts, blocks, strict=True)]
-        values = lax.broadcast_in_dim(lax.slice(source, starts, ends), shape, kept)
-        winners = lax.broadcast_in_dim(lax.slice(places, starts, ends), shape, kept)
-        wanted, fits = _wanted(shape, kept, (sizes, strides, back))
-        won = (winners == wanted) & (values != 0)
-        if fits is not None:
-            won = won & fits
-        spread.append(lax.select(won, values, jnp.zeros_like(values)))
-    ends = [low + n for low, n in zip(lows, dims, strict=True)]
-    return lax.slice(
-        reduce(add, spread).reshape([b * s for b, s in zip(blocks, strides, strict=True)]), lows, ends
+    return Windows(
+        operation.operands[1].dims,
+        params["window_dimensions"],
+        params["window_strides"],
+        tuple(low for low, _ in params["padding"]),
     )
-
-
-def _wanted(
-    shape: Sequence[int], kept: Sequence[int], windows: tuple[Any, Any, Sequence[int]]
-) -> tuple[Any, Any]:
-    """Number of an element in the windows so many blocks before, and where they reach it."""
-    sizes, strides, back = windows
-    number = jnp.zeros(shape, jnp.int32)
-    fits = None
-    for axis, (size, stride, b) in enumerate(zip(sizes, strides, back, strict=True)):
-        if stride == 1:
-            number = number * size + b
-            continue
-        place = lax.broadcasted_iota(np.int32, shape, kept[axis] + 1) + b * stride
-        number = number * size + place
-        if (b + 1) * stride > size:
-            here = place < size
-            fits = here if fits is None else fits & here
-    return number, fits
 
 
 FORM: Final = Form(

@@ -30,7 +30,10 @@ MAX_DIRECT: Final = 32
 RULES: Final = {
     "window-type": "elements are neither single or double precision numbers nor integers",
     "window-empty": "the operation has no elements, or its window has one",
+    "window-holes": "the array is dilated",
+    "window-gradient": "a sum without padding and stride may be the gradient of an average pool",
     "window-length": "a window that hardly overlaps is too long to be written out",
+    "window-minor": "a window along the innermost dimension is long: the optimizer's own rows are faster",
 }
 
 _COMBINE: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -47,22 +50,33 @@ def forbids(operation: Operation) -> str | None:
         return "window-empty"
     if x.dtype not in (np.float32, np.float64) and not np.issubdtype(x.dtype, np.integer):
         return "window-type"
-    pairs = zip(*_sizes_and_strides(operation), strict=True)
+    if any(d != 1 for d in operation.params["base_dilation"]):
+        return "window-holes"
+    # jax pads between the elements before, and XLA skips such padding where it sees it.
+    steps, padded = set(operation.params["window_strides"]), _is_padded(operation)
+    if operation.primitive == "reduce_window_sum" and steps == {1} and not padded:
+        return "window-gradient"
+    pairs = list(zip(*_sizes_and_strides(operation), strict=True))
     if any(n > MAX_DIRECT and _is_direct(n, stride) for n, stride in pairs):
         return "window-length"
-    return None
+    return None if pairs[-1][0] <= DIRECT else "window-minor"
 
 
 def times(operation: Operation, costs: CpuCosts) -> Times:
     """XLA's loop over all elements of all windows; a padded copy, and passes over shifted arrays."""
     x, result = operation.operands[0], operation.results[0]
     sizes, strides = _sizes_and_strides(operation)
-    window, wide = prod(sizes), x.dtype.itemsize / 4
-    default = result.size * (costs.pool_result_ns + window * costs.pool_element_ns)
+    wide = x.dtype.itemsize / 4
+    # What lies outside of the array costs XLA little.
+    inside = prod(
+        min(count * size, n * -(-size // stride))
+        for count, size, n, stride in zip(result.dims, sizes, x.dims, strides, strict=True)
+    )
+    default = result.size * costs.pool_result_ns + inside * costs.pool_element_ns
     dims = _padded(operation)
     form = costs.pool_call_ns
     if _is_padded(operation):
-        default += result.size * window * costs.pool_border_ns
+        default += inside * costs.pool_border_ns
         rows = prod(dims[:-1]) if operation.params["padding"][-1] != (0, 0) else 0
         form += prod(dims) * wide * costs.pad_ns + rows * costs.pad_row_ns
     one = costs.shift_sum_ns if operation.primitive.endswith("sum") else costs.shift_max_ns
@@ -99,7 +113,7 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         if size == stride == 1:
             continue
         if read > 1 and size / stride >= RECOMPUTED:
-            x = lax.optimization_barrier(x)
+            x = lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
         x = _along(x, axis, (size, stride, params["window_dilation"][axis]), combine)
         read *= size / stride
     return [x]
@@ -123,7 +137,7 @@ def _along(
         level = levels[-1]
         count = level.shape[axis] - (RADIX - 1) * span * dilation
         shifted = [at(level, i * span * dilation, count, 1) for i in range(RADIX)]
-        levels.append(lax.optimization_barrier(reduce(combine, shifted)))
+        levels.append(lax.optimization_barrier(reduce(combine, shifted)))  # type: ignore[no-untyped-call]
         span *= RADIX
     parts, offset = [], 0
     for level in reversed(levels):
@@ -154,17 +168,13 @@ def _sizes_and_strides(operation: Operation) -> tuple[tuple[int, ...], tuple[int
 
 
 def _is_padded(operation: Operation) -> bool:
-    params = operation.params
-    return any(p != (0, 0) for p in map(tuple, params["padding"])) or any(
-        d != 1 for d in params["base_dilation"]
-    )
+    return any(p != (0, 0) for p in map(tuple, operation.params["padding"]))
 
 
 def _padded(operation: Operation) -> list[int]:
     """Shape of the padded operand."""
-    params = operation.params
-    sides = zip(operation.operands[0].dims, params["padding"], params["base_dilation"], strict=True)
-    return [low + high + (n - 1) * dilation + 1 for n, (low, high), dilation in sides]
+    sides = zip(operation.operands[0].dims, operation.params["padding"], strict=True)
+    return [low + high + n for n, (low, high) in sides]
 
 
 def _identity(primitive: str, dtype: np.dtype[Any]) -> Any:
