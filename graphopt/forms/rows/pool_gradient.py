@@ -66,7 +66,7 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     source, x = operands
     places = _places(operation, x)
     # One kernel finds the places, the other reads each of them once per window that holds an element.
-    places = lax.optimization_barrier(places)  # type: ignore[no-untyped-call]
+    places = lax.optimization_barrier(places)
     return [spread(_windows(operation), source, places)]
 
 

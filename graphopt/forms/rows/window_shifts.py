@@ -113,7 +113,7 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         if size == stride == 1:
             continue
         if read > 1 and size / stride >= RECOMPUTED:
-            x = lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
+            x = lax.optimization_barrier(x)
         x = _along(x, axis, (size, stride, params["window_dilation"][axis]), combine)
         read *= size / stride
     return [x]
@@ -137,7 +137,7 @@ def _along(
         level = levels[-1]
         count = level.shape[axis] - (RADIX - 1) * span * dilation
         shifted = [at(level, i * span * dilation, count, 1) for i in range(RADIX)]
-        levels.append(lax.optimization_barrier(reduce(combine, shifted)))  # type: ignore[no-untyped-call]
+        levels.append(lax.optimization_barrier(reduce(combine, shifted)))
         span *= RADIX
     parts, offset = [], 0
     for level in reversed(levels):
