@@ -5,23 +5,10 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-import jax.numpy as jnp
 from jax import lax
 
 from graphopt.forms.convolutions.arrays import Named, contract, padded, result_slices
 from graphopt.forms.convolutions.geometry import Convolution
-
-
-def window_products(conv: Convolution, x: Named, weights: Named, precision: Any) -> Named:
-    """One product per result, which sums over the window and the input channels."""
-    x, weights = padded(conv, x.without("g")), weights.without("g")
-    names = weights.names.replace("o", "")
-    rows = x.ordered(names + "n")
-    found = [
-        contract(rows.cut(result_slices(conv, place)), weights, names, "", precision).array
-        for place in _places(conv)
-    ]
-    return _result(conv, jnp.stack(found), "no")
 
 
 def window_columns(conv: Convolution, x: Named, weights: Named, precision: Any) -> Named:
