@@ -46,13 +46,16 @@ class Choice:
         return NO_GAIN if self.times is not None else ", ".join(sorted(set(self.rules.values())))
 
 
-def choose(operation: Operation, costs: CpuCosts, names: Container[str] = ALL) -> Choice:
+def choose(
+    operation: Operation, costs: CpuCosts, names: Container[str] = ALL, *, always: bool = False
+) -> Choice:
     """The best form for an operation on a machine with these costs.
 
     Args:
         operation: the operation.
         costs: of the machine.
         names: of the forms that may be used.
+        always: take the best form that nothing forbids, whatever it gains: for trying forms out.
     """
     rules: dict[str, str] = {}
     failed: dict[str, str] = {}
@@ -73,7 +76,7 @@ def choose(operation: Operation, costs: CpuCosts, names: Container[str] = ALL) -
     if best is None:
         return Choice(operation, None, None, rules, failed)
     times, form = best
-    gains = (
+    gains = always or (
         times.form_ns * MARGIN < times.default_ns
         and times.default_ns - times.form_ns > MIN_SAVED_NS
     )

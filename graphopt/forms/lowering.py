@@ -43,12 +43,14 @@ class Use:
         seen: called with every choice of a form, in the thread that lowers.
         kept: called with the choices that leave an operation to XLA.
         failed: called with the name of a form and its error.
+        always: forms are taken wherever nothing forbids them.
     """
 
     names: frozenset[str] = ALL
     seen: Callable[[Choice], None] = _ignore
     kept: Callable[[Choice], None] = _ignore
     failed: Callable[[str, str], None] = _ignore
+    always: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,13 @@ def disabled() -> Iterator[None]:
 
 
 @contextmanager
-def enabled(names: Iterable[str] | None = None) -> Iterator[list[Choice]]:
+def enabled(names: Iterable[str] | None = None, *, always: bool = False) -> Iterator[list[Choice]]:
     """Within it, this thread lowers primitives in their best form, whatever is installed.
 
     Args:
         names: of the forms that may be used; by default those that are installed, or that `install`
             would use.
+        always: take forms wherever nothing forbids them, whatever they gain: for trying them out.
 
     Yields:
         a list that takes in every choice of a form. See `disabled` about what jax keeps.
@@ -145,7 +148,7 @@ def enabled(names: Iterable[str] | None = None) -> Iterator[list[Choice]]:
     with _lock:
         _users += 1
         _put_rules()
-    before, _local.use = _local.use, Use(frozenset(names), choices.append)
+    before, _local.use = _local.use, Use(frozenset(names), choices.append, always=always)
     try:
         yield choices
     finally:
@@ -213,7 +216,7 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         if operands is None or results is None:
             return None
         operation = Operation(primitive.name, operands, results, params)
-        choice = choose(operation, own_costs(), use.names)
+        choice = choose(operation, own_costs(), use.names, always=use.always)
         for name, error in choice.failed.items():
             _logger.warning("%s failed on %s: %s", name, operation, error)
             use.failed(name, error)

@@ -16,7 +16,7 @@ def names_in_use(forms: bool | str = True) -> frozenset[str]:
 
     Args:
         forms: True for all, False for none; or names with commas between: those alone, or, with a minus in
-            front of each, all but those (``"-depthwise-shifts"``). The environment takes away what its
+            front of each, all but those (``"-convolution-shifts"``). The environment takes away what its
             variable does not name: ``0`` all.
 
     Raises:

@@ -54,7 +54,7 @@ def install(
             wake it when they end, but leaves no time for other work meanwhile.
         forms: operations that XLA computes slowly are lowered in another form where that is faster by
             estimate; results are equal to rounding. False for none, or names of forms with commas
-            between: those alone, or all but those with a minus in front (``"-depthwise-shifts"``).
+            between: those alone, or all but those with a minus in front (``"-convolution-shifts"``).
             GRAPHOPT_FORMS in the environment takes away likewise; ``0`` takes all.
         store: path of the store with tuned winners; the user's store by default, False for none.
 

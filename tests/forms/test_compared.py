@@ -56,14 +56,14 @@ def installed(request):
 def test_a_compile_has_forms_only_where_it_is_asked(installed):
     assert convolves(compile_with(image, (IMAGE,)).modules)
     formed = compile_with(image, (IMAGE,), forms=True)
-    assert not convolves(formed.modules) and formed.forms == ("depthwise-shifts",)
+    assert not convolves(formed.modules) and formed.forms == ("convolution-shifts",)
     assert not convolves(capture_modules(image, IMAGE))
 
 
 @pytest.mark.parametrize("jitted", [False, True])
 def test_a_subject_has_both_programs(jitted):
     subject = make_subject(jax.jit(image) if jitted else image, (IMAGE,))
-    assert subject.forms == ("depthwise-shifts",)
+    assert subject.forms == ("convolution-shifts",)
     assert convolves(subject.default.modules) and not convolves(d for d, _ in subject.modules)
     assert not convolves(subject.compile(None).modules)
     outcome = confirm(subject, None, 0.05)
@@ -84,7 +84,7 @@ def test_a_program_of_several_functions(installed):
         return jax.jit(plain)(first) if float(first[0, 0, 0, 0]) > -1e9 else first
 
     subject = make_subject(several, (IMAGE,))
-    assert subject.forms == ("depthwise-shifts",)
+    assert subject.forms == ("convolution-shifts",)
     assert convolves(subject.default.modules) and not convolves(d for d, _ in subject.modules)
     assert confirm(subject, None, 0.05).equal
 
@@ -95,20 +95,20 @@ def test_the_module_that_is_tuned_is_the_one_that_install_sees(tmp_path):
     with closing(Store(tmp_path / "store.sqlite")) as store:
         result = graphopt.tune(image, IMAGE, budget_s=2, evaluations=2, store=store)
     assert result.modules[0].fingerprint == wanted
-    assert result.forms == ("depthwise-shifts",) and result.changed
+    assert result.forms == ("convolution-shifts",) and result.changed
     assert result.verified and result.speedup == result.times.speedup
-    assert "forms of operations: depthwise-shifts" in str(result)
+    assert "forms of operations: convolution-shifts" in str(result)
 
 
 def test_evaluate_and_demo_count_forms_as_graphopts():
     subject = make_subject(image, (IMAGE,))
     row = _policy_columns(subject, resolve("heuristic"), None)
-    assert row["policy_changed"] and row["policy_forms"] == ["depthwise-shifts"]
+    assert row["policy_changed"] and row["policy_forms"] == ["convolution-shifts"]
     assert "status" not in row and row["speedup_policy"] == pytest.approx(
         row["default_s"] / row["policy_s"], rel=0.8
     )
     assert measure_program(PROGRAM, "heuristic", 0.05).equal
-    assert any(use.name == "depthwise-shifts" for use in graphopt.report().forms)
+    assert any(use.name == "convolution-shifts" for use in graphopt.report().forms)
     graphopt.reset_report()
 
 
@@ -122,5 +122,5 @@ def test_fuzzing_compares_with_jaxs_own_operations():
 
 
 def test_explain_names_the_forms():
-    assert "forms of operations: depthwise-shifts" in str(graphopt.explain(image, IMAGE))
+    assert "forms of operations: convolution-shifts" in str(graphopt.explain(image, IMAGE))
     assert "forms of operations" not in str(graphopt.explain(plain, IMAGE))

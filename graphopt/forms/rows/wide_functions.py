@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -56,8 +57,10 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
 
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     """Widens, computes, and rounds once."""
+    dims = operation.results[0].dims  # jax lets operands of one element along a dimension through
     with jax.enable_x64(True):
-        return [_FUNCTIONS[operation.primitive](*operands)]
+        wide = [jnp.broadcast_to(x, dims) for x in operands]
+        return [_FUNCTIONS[operation.primitive](*wide)]
 
 
 def _where(condition: Any, then: Any, otherwise: Any) -> Any:
