@@ -129,7 +129,7 @@ def test_the_report_tells_of_forms_and_of_what_was_left(clean):
     assert use.count == 2 and use.default_ns > use.form_ns > 0 and not use.failed
     assert report.operations["conv_general_dilated: no gain expected"] >= 1
     assert f"form {NAME}: 2 operations, estimated" in str(report)
-    assert "operations left to XLA" in str(report) and "depthwise-groups" in str(report)
+    assert "operations left to XLA" in str(report) and "convolution-groups" in str(report)
     graphopt.reset_report()
     assert not graphopt.report().forms and not graphopt.report().operations
 
