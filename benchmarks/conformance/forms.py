@@ -4,8 +4,8 @@
 
 Each form is taken wherever nothing forbids it, whatever it gains: harnesses have small shapes, with all
 types, paddings, dilations and axes. A harness counts for a form if the form took part in its program. Results
-are compared as everywhere in graphopt; those that differ by more are printed, and make the exit status 1. Sorts
-that are not stable are left out: they may put equal keys in any order.
+are compared as everywhere in graphopt; those that differ by more are printed, and make the exit status 1.
+Sorts that are not stable are left out: they may put equal keys in any order.
 """
 
 from __future__ import annotations
