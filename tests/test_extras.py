@@ -73,7 +73,6 @@ def test_commands_that_need_no_extra(arguments):
         ("graphopt.cli", ("ship", "nowhere"), "train"),
         ("graphopt.cli", ("corpus", "list"), "train"),
         ("graphopt.cli", ("evaluate",), "plots"),
-        ("graphopt.cli", ("bench", "env"), "train"),
     ],
 )
 def test_commands_name_the_extra_that_they_need(entry, arguments, extra):

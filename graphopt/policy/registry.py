@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from graphopt.errors import GraphOptError, PolicyError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.index import ModuleIndex
-from graphopt.policy.heuristic.nothing_to_gain import cannot_gain
 from graphopt.policy.heuristic.steps import choose, heuristic
 from graphopt.policy.heuristic.support.step import Applied
+from graphopt.policy.nothing_to_gain import cannot_gain
 
 Policy = Callable[[Graph], Decisions | None]
 """Decides for one graph; None means: no gain expected, leave the module to XLA."""

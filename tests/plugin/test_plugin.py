@@ -121,7 +121,7 @@ def test_modules_without_gain_are_kept():
     assert compare_outputs(jax.device_get(chain(STATE[:16])), result).equal
     (record,) = (r for r in graphopt.report().records if r.name == "jit_chain")
     assert (record.outcome, record.reason) == (KEPT, "no gain expected")
-    assert record.nodes > 8
+    assert record.nodes == 0  # passed over before a graph was built
 
 
 def test_modules_above_the_size_limit_are_left_alone():

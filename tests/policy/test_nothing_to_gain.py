@@ -8,8 +8,8 @@ from support.captures import capture
 
 from graphopt.hlo import build_graph
 from graphopt.hlo.module.index import parse
-from graphopt.policy.heuristic.nothing_to_gain import cannot_gain
 from graphopt.policy.heuristic.steps import choose
+from graphopt.policy.nothing_to_gain import cannot_gain
 
 VECTOR = np.linspace(0.1, 1.0, 16, dtype=np.float32)
 
