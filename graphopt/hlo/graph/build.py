@@ -137,9 +137,8 @@ class Builder:
         Their consumers share or overwrite buffers (tuples of loops and results, in-place updates),
         so two equal values must stay two; bitcasts are looked through.
         """
-        pinned: set[int] = {computation.root}
-        writers = {hazard.writer for hazard in self.analysis.hazards[computation.id]}
-        pinned |= writers
+        pinned = {hazard.writer for hazard in self.analysis.hazards[computation.id]}
+        pinned.add(computation.root)
         for instruction in computation.instructions:
             if instruction.opcode in _OPAQUE_CONSUMERS:
                 pinned.update(instruction.operands)
@@ -195,10 +194,9 @@ class Builder:
                 mapping[local] = self.values[computation.id, operands[inner.proto.parameter_number]]
                 continue
             is_root = local == body.root
-            opcode = inner.opcode
-            looped = opcode != "constant" and OP_BY_NAME[opcode].fusible
+            looped = inner.opcode != "constant" and OP_BY_NAME[inner.opcode].fusible
             draft = Draft(
-                opcode=opcode,
+                opcode=inner.opcode,
                 attributes=self._attributes(inner, keep_config=False),
                 proto=inner.proto,
                 operands=tuple([mapping[i] for i in inner.operands]),
@@ -215,7 +213,7 @@ class Builder:
                     1 if library else backend_config.partition_count(fusion.proto.backend_config)
                 )
                 draft.config = fusion.proto.backend_config
-            mapping[local] = self._add(draft, mergeable if is_root else opcode != "copy")
+            mapping[local] = self._add(draft, mergeable if is_root else inner.opcode != "copy")
         self._freeze_updates(body, mapping)
         return mapping[body.root]
 
