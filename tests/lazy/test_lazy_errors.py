@@ -72,7 +72,7 @@ def test_an_unknown_index_is_checked_when_its_result_is_observed(tier):
 
 
 def test_a_failing_compile_falls_back(monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("the compiler is out of order")
 
     monkeypatch.setattr(compiling, "_compile", fail)

@@ -45,6 +45,8 @@ def test_the_commands_that_measure_exist(label, monkeypatch):
         assert words[:1] == ["-m"]
         monkeypatch.syspath_prepend(Path(__file__).parents[1])
         module = importlib.import_module(words[1])
+        if hasattr(module, "__path__"):  # a package: its command is a module of it
+            module = importlib.import_module(f"{words[1]}.__main__")
         assert callable(module.main)
         text = Path(str(module.__file__)).read_text()
     else:
