@@ -16,12 +16,10 @@ class LoweringEntry:
     Attributes:
         rule: the function that does it.
         inline: written where it is used; otherwise as a function of the module.
-        entry: jax's own record of it, by which a replacement is noticed.
     """
 
     rule: Callable[..., Any]
     inline: bool
-    entry: Any = None
 
 
 def find_primitive(name: str) -> Any | None:
@@ -38,7 +36,7 @@ def lowering_entry(primitive: Any) -> LoweringEntry | None:
     found = next((t[primitive] for t in _lowering_tables() if primitive in t), None)
     if found is None:
         return None
-    return LoweringEntry(found.rule, bool(getattr(found, "inline", True)), found)
+    return LoweringEntry(found.rule, bool(getattr(found, "inline", True)))
 
 
 def common_rule(primitive: Any) -> Callable[..., Any] | None:

@@ -24,6 +24,7 @@ from graphopt.store.machine_costs import use_stored_costs
 
 if TYPE_CHECKING:
     from graphopt.measure.adoption import StoredWinners
+    from graphopt.measure.capabilities.table import Capabilities
 
 
 def install(
@@ -78,20 +79,10 @@ def install(
         if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
             note("GRAPHOPT_DISABLE is set: nothing is optimized")
             return
-        if found.note:
-            note(found.note)
-        if jax_private.backends_initialized():
-            note(
-                "functions compiled before install() keep their code; "
-                "jax.clear_caches() makes jax compile them anew"
-            )
-        winners = None
-        if store is not False:
-            winners = StoredWinners(Store.of(store))
+        winners = None if store is False else StoredWinners(Store.of(store))
         own_store = None if winners is None else winners.store
         capabilities = own_capabilities(own_store)
-        if not capabilities.known:
-            note(str(capabilities))
+        _note_beginning(found, capabilities)
         _use_measured_costs(own_store)
         settings = (str(max_instructions), str(keep_async))
 
@@ -115,6 +106,19 @@ def install(
             memory,
         )
         use_forms(names)
+
+
+def _note_beginning(policy: NamedPolicy, capabilities: Capabilities) -> None:
+    """What a user should know of an installation from the first."""
+    if policy.note:
+        note(policy.note)
+    if jax_private.backends_initialized():
+        note(
+            "functions compiled before install() keep their code; "
+            "jax.clear_caches() makes jax compile them anew"
+        )
+    if not capabilities.known:
+        note(str(capabilities))
 
 
 def _answers(policy: NamedPolicy, store: Store) -> Answers | None:
