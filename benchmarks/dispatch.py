@@ -2,14 +2,17 @@
 
     python -m benchmarks.dispatch
 
-Each program is a chain of operations on 2,000 numbers, called 200 times in turn, each time on its own
-result. The caller waits for every result, or only for the last one; between two calls it does nothing, or
-works for some time.
+Three tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
+the caller waits for every result, or only for the last one; between two calls it does nothing, or works for
+some time. Products of the kernel library, likewise, without work between calls. And what a call takes that
+computes next to nothing, by how many arrays go in and come out.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +24,12 @@ from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 
 DEPTHS = (1, 4, 10, 25, 60, 150, 400)
+PRODUCTS = tuple((rows, size, count) for rows, size in ((8, 32), (32, 128)) for count in (1, 4, 16))
+"""Rows and columns of the operands, and how many products in a row."""
+
+BUFFERS = ((1, 1), (16, 1), (16, 16), (40, 40))
+"""Arrays that go in and come out."""
+
 WORK_US = (0, 50, 200)
 """What the caller computes between two calls."""
 
@@ -63,24 +72,100 @@ def microseconds(program: Any, x: Any, work_us: float, wait: bool) -> float:
     return (time.perf_counter() - start) / CALLS * 1e6
 
 
-def main() -> None:
-    """Prints a Markdown table; every pair is worker / caller."""
+def products(count: int) -> Any:
+    """Products in a row, each the operand of the next."""
+
+    def fn(x: jax.Array, weights: jax.Array) -> jax.Array:
+        for _ in range(count):
+            x = jnp.sin(x @ weights)
+        return x
+
+    return fn
+
+
+def buffers(outputs: int) -> Any:
+    """A program that computes next to nothing from its arguments."""
+    return lambda *xs: tuple(x + 1.0 for x in xs) if outputs > 1 else sum(xs)
+
+
+def pair(fn: Any, args: tuple[Any, ...], name: str) -> list[Any]:
+    """The program as a worker runs it, and as its caller does."""
+    subject = make_subject(fn, args, name=name)
+    return [subject.default.executable, subject.compile(moved).executable]
+
+
+def compared(programs: list[Any], once: Callable[[Any], float]) -> tuple[float, str]:
+    """Median time of the second program, and a cell of both: `once` times one of them."""
+    rounds = [[once(program) for program in programs] for _ in range(ROUNDS)]
+    worker, caller = np.median(rounds, axis=0)
+    ratio = float(np.median([a / b for a, b in rounds]))
+    return float(caller), f"{worker:.0f} / {caller:.0f}: {ratio:.2f}x"
+
+
+def row(cells: Sequence[str]) -> None:
+    """Prints one row of a Markdown table."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def heads(*names: str) -> None:
+    """Prints the head of a Markdown table."""
+    row(names)
+    row(["---"] * len(names))
+
+
+def print_chains() -> None:
+    """Chains of elementwise operations, by what the caller does between two calls."""
     kinds = [(work, wait) for wait in (True, False) for work in WORK_US]
-    heads = [f"{'wait' if wait else 'no wait'}, {work} us" for work, wait in kinds]
-    print(f"| program, us | {' | '.join(heads)} |")
-    print("| --- |" + " --- |" * len(kinds))
+    heads("program, us", *(f"{'wait' if wait else 'no wait'}, {work} us" for work, wait in kinds))
     x = jnp.linspace(0.1, 0.9, 2000)
     for depth in DEPTHS:
-        subject = make_subject(chain(depth), (x,), name=f"chain_{depth}")
-        programs = [subject.default.executable, subject.compile(moved).executable]
-        cells, alone = [], 0.0
-        for work, wait in kinds:
-            rounds = [[microseconds(p, x, work, wait) for p in programs] for _ in range(ROUNDS)]
-            worker, caller = np.median(rounds, axis=0)
-            alone = alone or float(caller)
-            ratio = float(np.median([a / b for a, b in rounds]))
-            cells.append(f"{worker:.0f} / {caller:.0f}: {ratio:.2f}x")
-        print(f"| {alone:.0f} | {' | '.join(cells)} |", flush=True)
+        programs = pair(chain(depth), (x,), f"chain_{depth}")
+        found = [
+            compared(programs, partial(microseconds, x=x, work_us=work, wait=wait))
+            for work, wait in kinds
+        ]
+        row([f"{found[0][0]:.0f}", *(cell for _, cell in found)])
+
+
+def _with_weights(program: Any, weights: jax.Array, x: jax.Array) -> Any:
+    return program(x, weights)
+
+
+def print_products() -> None:
+    """Products of the kernel library."""
+    heads("products", "wait", "no wait")
+    for rows, size, count in PRODUCTS:
+        x, weights = jnp.ones((rows, size)), jnp.ones((size, size)) / size
+        programs = pair(products(count), (x, weights), f"products_{count}")
+        bound = [partial(_with_weights, program, weights) for program in programs]
+        cells = [
+            compared(bound, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
+            for wait in (True, False)
+        ]
+        row([f"{count} of {rows} x {size} by {size} x {size}", *cells])
+
+
+def print_buffers() -> None:
+    """Calls of programs that compute next to nothing."""
+    heads("arrays in", "arrays out", "us a call, no wait")
+    for inputs, outputs in BUFFERS:
+        xs = [jnp.ones(8) for _ in range(inputs)]
+        program = jax.jit(buffers(outputs)).lower(*xs).compile()
+        times = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                result = program(*xs)
+            jax.block_until_ready(result)
+            times.append((time.perf_counter() - start) / CALLS * 1e6)
+        row([str(inputs), str(outputs), f"{np.median(times):.0f}"])
+
+
+def main() -> None:
+    """Prints three Markdown tables; every pair is worker / caller."""
+    for table in (print_chains, print_products, print_buffers):
+        table()
+        print()
 
 
 if __name__ == "__main__":

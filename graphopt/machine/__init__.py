@@ -1,6 +1,6 @@
 """The machine and its execution units, as data."""
 
-from graphopt.machine.cost_rows import costs_for, own_costs
+from graphopt.machine.cost_rows import costs_for, decide_with, own_costs
 from graphopt.machine.costs import CpuCosts
 from graphopt.machine.kinds import MachineKind, own_kind
 from graphopt.machine.machine import Machine, machine_key, probe, read_machine
@@ -14,6 +14,7 @@ __all__ = [
     "UnitKind",
     "costs_for",
     "cpu_units",
+    "decide_with",
     "machine_key",
     "own_costs",
     "own_kind",

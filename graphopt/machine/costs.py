@@ -75,6 +75,24 @@ class CpuCosts:
         40.0, "bytes per ns", "The same inside the second-level cache", CALIBRATE
     )
     cached_bytes: int = fact(1 << 19, "bytes", "Largest array that stays in that cache")
+    call_ns: float = fact(
+        24_000.0,
+        "ns",
+        "What a caller spends itself on one call of a jitted function, which a worker overlaps",
+        "python -m benchmarks.dispatch",
+    )
+    buffer_ns: float = fact(
+        1_600.0,
+        "ns",
+        "The same for each array that goes in or comes out",
+        "python -m benchmarks.dispatch",
+    )
+    library_on_caller_ns: float = fact(
+        15_000.0,
+        "ns",
+        "What a call of the kernel library takes longer on the thread of the program's caller",
+        "python -m benchmarks.dispatch",
+    )
     split_ns: float = fact(
         15_000.0, "ns", "Handing the parts of one kernel to other threads and waiting", CALIBRATE
     )

@@ -16,7 +16,7 @@ from graphopt import cli
 from graphopt.costs.elements import library_reduced_ns
 from graphopt.costs.model import CostModel
 from graphopt.errors import ConfigError
-from graphopt.machine import CpuCosts, cost_rows, costs_for, own_costs
+from graphopt.machine import CpuCosts, cost_rows, costs_for, decide_with, own_costs
 from graphopt.machine.costs import facts
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import program_ns
@@ -67,7 +67,8 @@ def test_a_cost_that_is_no_cost_is_refused(value):
 def test_known_kinds_keep_their_row_whatever_was_measured():
     for name in ("epyc", "xeon"):
         assert cost_rows.is_known(machine(name), "0.10.2")
-        assert costs_for(machine(name), "0.10.2", {"thunk_ns": 99.0}) == CpuCosts()
+        row = cost_rows.known_row(machine(name), "0.10.2")
+        assert costs_for(machine(name), "0.10.2", {"thunk_ns": 99.0}) == row.costs
 
 
 def test_other_machines_have_what_was_measured_there():
@@ -85,6 +86,13 @@ def test_measured_values_reach_a_machine_of_no_known_kind(monkeypatch, nothing_h
     with pytest.raises(ConfigError):
         cost_rows.hand_over({"handover_ns": -7.0})
     assert own_costs().handover_ns == 7.0
+
+
+def test_costs_can_be_fixed_for_a_while():
+    before = own_costs()
+    with decide_with(CpuCosts(call_ns=3.0)):
+        assert own_costs().call_ns == 3.0
+    assert own_costs() == before
 
 
 def test_calls_that_take_twice_as_long_count_twice():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,15 +15,22 @@ import graphopt
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Graph
 from graphopt.hlo.restructure import CODE
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, cost_rows, decide_with
 from graphopt.policy import resolve
-from graphopt.policy.heuristic.caller_thread import LIMITS, asynchronous, is_negligible
+from graphopt.policy.heuristic.caller_thread import asynchronous, is_negligible
 from graphopt.policy.heuristic.steps import heuristic_steps
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import program_ns
 from graphopt.policy.network.decision_space import field_inputs
 
 NAME = "caller-thread"
+
+
+@pytest.fixture(autouse=True)
+def quick_calls():
+    """Decides as on a machine on which a call takes few microseconds."""
+    with decide_with(cost_rows.QUICK_CALLS):
+        yield
 
 
 def layers(x: jax.Array, depth: int = 3) -> Any:
@@ -43,15 +51,21 @@ def test_programs_that_end_before_a_worker_would_wake_the_caller(size, expected)
     assert bool(chosen(capture(layers, normal(*size)).graph)) is expected
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"), [(LIMITS.max_library_calls, True), (LIMITS.max_library_calls + 1, False)]
-)
+@pytest.mark.parametrize(("count", "expected"), [(8, True), (9, False)])
 def test_programs_of_many_library_calls_stay_with_a_worker(count, expected):
     def fn(x: jax.Array, weights: jax.Array) -> Any:
         return sum(jnp.sin(x @ weights[i] + 1.0) for i in range(count))
 
-    weights = normal(LIMITS.max_library_calls + 1, 48, 48)
+    weights = normal(9, 48, 48)
     assert bool(chosen(capture(fn, normal(16, 48), weights).graph)) is expected
+
+
+def test_no_library_call_moves_where_it_costs_as_much_as_waking_a_worker():
+    costs = cost_rows.QUICK_CALLS
+    graph = capture(lambda x, w: jnp.sin(x @ w + 1.0), normal(16, 48), normal(48, 48)).graph
+    assert chosen(graph)
+    with decide_with(replace(costs, library_on_caller_ns=costs.handover_ns)):
+        assert not chosen(graph)
 
 
 def test_single_operations_stay_with_a_worker():
