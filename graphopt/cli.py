@@ -234,7 +234,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Explain:
-    """Say what a policy changes in a program, and why: default clusters beside chosen ones."""
+    """Say what a policy changes in a program, and why, and measure it: default beside chosen."""
 
     workload: Annotated[str, tyro.conf.Positional]
     """pkg.module:builder, or the name of a built-in program."""
@@ -242,12 +242,16 @@ class Explain:
     """Policy whose decisions are explained."""
     html: Path | None = None
     """Write one self-contained page here."""
+    json: bool = False
+    """Print JSON instead of text."""
+    measure_s: float = 2.0
+    """Seconds of timing; 0 runs nothing."""
 
     def run(self) -> int:
         """Always exit status 0."""
         from graphopt.evaluate.commands.explain import explain_workload
 
-        print(explain_workload(self.workload, self.policy, self.html))
+        print(explain_workload(self.workload, self.policy, self.html, self.json, self.measure_s))
         return 0
 
 

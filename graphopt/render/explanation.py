@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.render.image import explanation_image
+from graphopt.render.measured import Measured
 from graphopt.render.modules import ModuleExplanation, explain_module
+from graphopt.render.moves import summarise
 from graphopt.render.page import explanation_page
 from graphopt.render.text import explanation_text
 
@@ -25,20 +27,58 @@ class Explanation:
         title: what is explained.
         policy: who decided.
         modules: one entry per HLO module of the program.
+        measured: both programs run in turn; None where they were not.
+        why_estimated: why not; empty if they were.
     """
 
     title: str
     policy: str
     modules: tuple[ModuleExplanation, ...]
+    measured: Measured | None = None
+    why_estimated: str = ""
+
+    @property
+    def speedup(self) -> float:
+        """Measured where it was; else what the clock of the module that changes most says."""
+        if self.measured is not None:
+            return self.measured.times.speedup
+        return self.modules[0].speedup if self.modules else 1.0
 
     def text(self, moves: int = 12) -> str:
-        """A summary: totals, then the `moves` groups of clusters whose time changes most, per
-        module."""
-        return explanation_text(self.title, self.policy, self.modules, moves)
+        """A summary: what was measured, then totals per module and the `moves` groups of clusters
+        whose time changes most."""
+        return explanation_text(self.title, self.policy, self.modules, moves, self._head())
+
+    def _head(self) -> list[str]:
+        if self.measured is not None:
+            return self.measured.text()
+        return [f"not measured: {self.why_estimated}"] if self.why_estimated else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as plain data, for JSON: what was measured, and what is decided otherwise."""
+        return {
+            "title": self.title,
+            "policy": self.policy,
+            "speedup": self.speedup,
+            "measured": self.measured.to_dict() if self.measured else None,
+            "why_estimated": self.why_estimated,
+            "modules": [
+                {
+                    "name": module.name,
+                    "nodes": len(module.graph),
+                    "remark": module.remark,
+                    "clock": module.clock,
+                    "estimated_default_s": module.default.seconds,
+                    "estimated_chosen_s": module.chosen.seconds,
+                    "changes": summarise(tuple(module.changes)),
+                }
+                for module in self.modules
+            ],
+        }
 
     def html(self) -> str:
         """One self-contained page: nothing is loaded from elsewhere."""
-        return explanation_page(self.title, self.policy, self.modules)
+        return explanation_page(self.title, self.policy, self.modules, self._head())
 
     def save_html(self, path: str | Path) -> Path:
         """Writes the page; returns its path."""
@@ -74,7 +114,13 @@ def explain_decisions(
     return Explanation(title or graph.name, policy, (module,))
 
 
-def join_explanations(title: str, policy: str, modules: Sequence[ModuleExplanation]) -> Explanation:
+def join_explanations(
+    title: str,
+    policy: str,
+    modules: Sequence[ModuleExplanation],
+    measured: Measured | None = None,
+    why_estimated: str = "",
+) -> Explanation:
     """One explanation of several modules, the one that changes most first."""
     ordered = sorted(modules, key=lambda m: -abs(m.default.seconds - m.chosen.seconds))
-    return Explanation(title, policy, tuple(ordered))
+    return Explanation(title, policy, tuple(ordered), measured, why_estimated)

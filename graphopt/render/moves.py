@@ -9,6 +9,7 @@ from typing import Final
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import ALLOWED, FIELDS
+from graphopt.hlo.restructure import RESTRUCTURES
 from graphopt.machine import UnitKind
 from graphopt.render.parts import NO_REGION, Part, Side
 
@@ -85,15 +86,18 @@ def find_changes(graph: Graph, chosen: Side) -> list[Change]:
                     field,
                     value_text(graph, field, int(before[node])),
                     value_text(graph, field, int(after[node])),
-                    MEANINGS.get((field, _key(graph, field, int(after[node]))), ""),
+                    _meaning(graph, field, int(after[node])),
                     tuple(settled.get(node, ())),
                 )
             )
     return sorted(changes, key=lambda change: change.node)
 
 
-def _key(graph: Graph, field: str, value: int) -> str:
-    return graph.units[value].kind if field == "unit" else str(value)
+def _meaning(graph: Graph, field: str, value: int) -> str:
+    if field == "restructure":
+        return RESTRUCTURES[value].summary
+    key = graph.units[value].kind if field == "unit" else str(value)
+    return MEANINGS.get((field, key), "")
 
 
 _WORDS: Final = {
@@ -108,6 +112,8 @@ def value_text(graph: Graph, field: str, value: int) -> str:
     """A decision in words: ``fused``, ``library``."""
     if field == "unit":
         return graph.units[value].name
+    if field == "restructure":
+        return RESTRUCTURES[value].name
     return _WORDS.get((field, value), str(value))
 
 

@@ -62,7 +62,7 @@ class ModuleView {
     const root = make("section", { id: `module-${this.number}` },
       make("h2", {}, module.name),
       make("p", {}, `${module.nodes.name.length} nodes; default ${time(module.default.seconds)} in ${module.default.clusters} clusters; chosen ${time(module.chosen.seconds)} in ${module.chosen.clusters} clusters, ${module.chosen.regions} native regions: `,
-        make("b", { class: faster ? "good" : "bad" }, `${module.speedup.toFixed(2)}x`), ` by the ${module.clock}`));
+        make("b", { class: faster ? "good" : "bad" }, `${module.speedup.toFixed(2)}x`), ` estimated by the ${module.clock}`));
     if (module.remark) root.append(make("p", { class: "soft" }, module.remark));
     for (const line of module.summary) root.append(make("p", { class: "mono" }, line));
     const overrides = Object.entries(module.overrides);
@@ -234,6 +234,7 @@ const zoom = make("input", { type: "range", id: "zoom", min: "0", max: "6", step
 const all = (open) => () => document.querySelectorAll("details.computation").forEach((box) => { box.open = open; });
 document.getElementById("page").append(
   make("main", {}, make("h1", {}, DATA.title), make("p", { class: "soft" }, `${DATA.policy} against XLA's default`),
+    ...(DATA.head.length ? [make("pre", { class: "measured" }, DATA.head.join("\n"))] : []),
     make("div", { class: "controls" }, search, make("label", {}, changes, " only what changed"), make("label", {}, "zoom ", zoom), make("button", { id: "expand", onclick: all(true) }, "expand all"), make("button", { id: "collapse", onclick: all(false) }, "collapse all")),
     ...VIEWS.map((view) => view.draw())),
   make("aside", {}, DETAILS));

@@ -17,13 +17,23 @@ from graphopt.render.parts import NO_REGION, Part, Side, main_node, shape_text
 from graphopt.render.text import explanation_text
 
 
-def explanation_page(title: str, policy: str, modules: Sequence[ModuleExplanation]) -> str:
-    """The page; it loads nothing from elsewhere."""
+def explanation_page(
+    title: str, policy: str, modules: Sequence[ModuleExplanation], head: Sequence[str] = ()
+) -> str:
+    """The page; it loads nothing from elsewhere.
+
+    Args:
+        title: what is explained.
+        policy: who decided.
+        modules: one entry per module.
+        head: lines about the whole program.
+    """
     folder = files("graphopt.render")
     data = json.dumps(
         {
             "title": title,
             "policy": policy,
+            "head": list(head),
             "modules": [_module(module) for module in modules],
         },
         separators=(",", ":"),
@@ -36,7 +46,7 @@ def explanation_page(title: str, policy: str, modules: Sequence[ModuleExplanatio
         title=escape(title),
         style=style,
         script=script,
-        summary=escape(explanation_text(title, policy, modules)),
+        summary=escape(explanation_text(title, policy, modules, head=head)),
         data=data.replace(
             "<", "\\u003c"
         ),  # text from a user's file must not end the script element

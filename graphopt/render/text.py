@@ -11,10 +11,22 @@ from graphopt.render.parts import Part, Side, main_node, shape_text, time_text
 
 
 def explanation_text(
-    title: str, policy: str, modules: Sequence[ModuleExplanation], moves: int = 12
+    title: str,
+    policy: str,
+    modules: Sequence[ModuleExplanation],
+    moves: int = 12,
+    head: Sequence[str] = (),
 ) -> str:
-    """A summary per module; see `Explanation.text`."""
-    lines = [f"{title}: {policy} against XLA's default"]
+    """A summary per module; see `Explanation.text`.
+
+    Args:
+        title: what is explained.
+        policy: who decided.
+        modules: one entry per module.
+        moves: groups of clusters shown of each.
+        head: lines about the whole program.
+    """
+    lines = [f"{title}: {policy} against XLA's default", *head]
     for module in modules:
         lines += ["", *_module(module, moves)]
     return "\n".join(lines)
@@ -24,6 +36,7 @@ def _module(module: ModuleExplanation, limit: int) -> list[str]:
     graph = module.graph
     lines = [
         f"module {module.name}: {len(graph)} nodes, {len(graph.computations)} computations",
+        f"  times estimated by the {module.clock}:",
         f"  default {_totals(module.default)}",
     ]
     if module.remark:
@@ -31,7 +44,7 @@ def _module(module: ModuleExplanation, limit: int) -> list[str]:
     if not module.changes:
         return [*lines, "  nothing is decided otherwise than by XLA"]
     lines.append(f"  chosen  {_totals(module.chosen)}")
-    lines.append(f"  {module.speedup:.2f}x by the {module.clock}; decisions changed:")
+    lines.append("  decisions changed:")
     lines += [f"    {line}" for line in summarise(tuple(module.changes))]
     overrides = module.chosen.outcome.overrides
     if overrides:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,14 @@ from graphopt.policy.registry import DEFAULT
 
 if TYPE_CHECKING:
     from graphopt.hlo import Decisions, Graph
+    from graphopt.measure.adoption import Adopted, StoredWinners
     from graphopt.policy import NamedPolicy, Policy
     from graphopt.render import Explanation, ModuleExplanation
+    from graphopt.render.measured import Measured
     from graphopt.store import Store
+
+MEASURE_S = 2.0
+"""Seconds of timing; compiling and profiling are not counted."""
 
 
 def explain(
@@ -20,22 +26,25 @@ def explain(
     *args: Any,
     policy: str | Policy | None = DEFAULT,
     store: Store | None = None,
+    measure_s: float = MEASURE_S,
 ) -> Explanation:
-    """Explains what a policy decides for one call of a jittable function.
+    """Explains and measures what `graphopt.install` makes of one call of a jittable function.
 
-    The function is compiled by XLA's default, operations in the forms that `graphopt.install` gives them
-    (their names are in the text), and not run.
+    The function is compiled by XLA's default and as `graphopt.install` has it; both run in turn on the
+    arguments, whole and, once each, profiled by line of source. Where that is impossible, times are
+    estimates, and the text says why.
 
     >>> print(graphopt.explain(fn, *args))
     >>> graphopt.explain(fn, *args).save_html("why.html")
 
     Args:
         fn: jittable.
-        args: concrete arguments, or anything ``jax.jit(fn).lower`` takes.
+        args: concrete arguments, or anything ``jax.jit(fn).lower`` takes, which cannot be run.
         policy: name of a policy or a function Graph -> Decisions | None; None shows XLA's own
         decisions.
-        store: measured kernels for the times of clusters; the user's store by default. Where it
-            knows none of the program's, times come from a formula.
+        store: tuned winners, and measured kernels for the times of clusters; the user's store by default.
+            Where it knows none of the program's kernels, times of clusters come from a formula.
+        measure_s: seconds of timing; 0 runs nothing.
 
     Raises:
         UnsupportedModuleError: a module that graphopt leaves alone.
@@ -44,24 +53,53 @@ def explain(
     """
     from graphopt.hlo import build_graph
     from graphopt.measure import compile_with
+    from graphopt.measure.adoption import StoredWinners
     from graphopt.policy import resolve
     from graphopt.render.explanation import join_explanations
+    from graphopt.store import Store
 
     found = None if policy is None else resolve(policy)
+    winners = StoredWinners(store or Store())
     compiled = compile_with(fn, args, forms=policy is not None)
-    graphs = [build_graph(data) for data in compiled.modules]
     title = str(getattr(fn, "__name__", "") or type(fn).__name__)
-    names = [title] if len(graphs) == 1 else [f"{title} {i}" for i in range(len(graphs))]
-    modules = [
-        _module(graph, found, store, name, compiled.forms)
-        for graph, name in zip(graphs, names, strict=True)
-    ]
-    return join_explanations(title, found.name if found else "XLA", modules)
+    several = len(compiled.modules) > 1
+    modules = []
+    for number, data in enumerate(compiled.modules):
+        graph, label = build_graph(data), f"{title} {number}" if several else title
+        winner = winners.find(graph, data) if found and winners.any() else None
+        modules.append(_module(graph, found, winner, store, label, compiled.forms))
+    measured, why = _measured(fn, args, found, winners, measure_s)
+    return join_explanations(title, found.name if found else "XLA", modules, measured, why)
+
+
+def _measured(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    policy: NamedPolicy | None,
+    winners: StoredWinners,
+    budget_s: float,
+) -> tuple[Measured | None, str]:
+    """What was measured, or None and why nothing was."""
+    import jax
+
+    if policy is None:
+        return None, ""
+    if budget_s <= 0:
+        return None, "no time was given for it"
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
+        return None, "the arguments are shapes, not arrays"
+    from graphopt.evaluate.commands.measuring import measure_program
+
+    try:
+        return measure_program(fn, args, policy, winners, budget_s), ""
+    except Exception as error:  # the user's own program, or memory for a second copy of its results
+        return None, f"it could not be run: {type(error).__name__}: {str(error)[:300]}"
 
 
 def _module(
     graph: Graph,
     policy: NamedPolicy | None,
+    winner: Adopted | None,
     store: Store | None,
     label: str,
     forms: tuple[str, ...],
@@ -70,6 +108,8 @@ def _module(
     from graphopt.render.modules import explain_module
 
     decisions, remark = _decided(graph, policy)
+    if winner is not None:
+        decisions, remark = winner.decisions, winner.reason
     if forms:
         remark = "\n  ".join(filter(None, [remark, f"forms of operations: {', '.join(forms)}"]))
     times, clock = best_times(graph, store)
@@ -97,7 +137,13 @@ def _decided(graph: Graph, policy: NamedPolicy | None) -> tuple[Decisions | None
     return choice.decisions, "\n  ".join([f"decided by {choice.name}", *map(str, choice.steps)])
 
 
-def explain_workload(workload: str, policy: str | None, html: Path | None) -> str:
+def explain_workload(
+    workload: str,
+    policy: str | None,
+    html: Path | None,
+    as_json: bool = False,
+    measure_s: float = MEASURE_S,
+) -> str:
     """Explains ``pkg.module:builder`` or a built-in program; writes the page if `html` names a
     file.
 
@@ -108,7 +154,9 @@ def explain_workload(workload: str, policy: str | None, html: Path | None) -> st
 
     program = find_program(workload)
     fn, args = build_program(program, workload)
-    explanation = explain(fn, *args, policy=policy)
+    explanation = explain(fn, *args, policy=policy, measure_s=measure_s)
+    text = json.dumps(explanation.to_dict(), indent=1) if as_json else explanation.text()
     if html is None:
-        return explanation.text()
-    return f"{explanation.text()}\n\nwritten: {explanation.save_html(html)}"
+        return text
+    written = explanation.save_html(html)
+    return text if as_json else f"{text}\n\nwritten: {written}"

@@ -42,19 +42,20 @@ class SourceLine:
         return f"{Path(self.file).name}:{self.line}"
 
 
-class SourceLines:
-    """Source lines of a graph's nodes."""
+class ModuleLines:
+    """Source lines of a module's instructions."""
 
-    def __init__(self, graph: Graph) -> None:
-        """Reads the module's table of frames."""
-        self.graph = graph
-        data = graph.source.module.proto.stack_frame_index
-        self._index: Any = StackFrameIndexProto.FromString(data)
+    def __init__(self, proto: Any) -> None:
+        """Reads the module's table of frames.
+
+        Args:
+            proto: the ``HloModuleProto``.
+        """
+        self._index: Any = StackFrameIndexProto.FromString(proto.stack_frame_index)
         self._known: dict[int, SourceLine | None] = {}
 
-    def of(self, node: int) -> SourceLine | None:
-        """The user's line of a node; None where JAX recorded none."""
-        data = self.graph.source.metadata[node]
+    def read(self, data: bytes) -> SourceLine | None:
+        """The user's line that serialised ``OpMetadata`` names; None where JAX recorded none."""
         if not data:
             return None
         metadata = OpMetadata.FromString(data)
@@ -91,6 +92,19 @@ class SourceLines:
         if 0 < location.function_name_id <= len(index.function_names):
             function = index.function_names[location.function_name_id - 1]
         return SourceLine(index.file_names[location.file_name_id - 1], location.line, function)
+
+
+class SourceLines:
+    """Source lines of a graph's nodes."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Reads the table of frames of the graph's module."""
+        self.graph = graph
+        self._lines = ModuleLines(graph.source.module.proto)
+
+    def of(self, node: int) -> SourceLine | None:
+        """The user's line of a node; None where JAX recorded none."""
+        return self._lines.read(self.graph.source.metadata[node])
 
 
 def operation_path(graph: Graph, node: int) -> str:
