@@ -10,6 +10,7 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.alternatives.alternative import difference
 from graphopt.policy.alternatives.sites import PROGRAM_ROWS
 from graphopt.tasks.cutting import Task
@@ -54,8 +55,14 @@ def compose(
     return Composed(out, made, left)
 
 
-def restrict(task: Task, decisions: Decisions) -> Decisions:
-    """What a program's decisions are for one of its tasks; XLA's own where they are not legal there."""
+def restrict(task: Task, decisions: Decisions, *, native: bool = False) -> Decisions:
+    """What a program's decisions are for one of its tasks; XLA's own where they are not legal there.
+
+    Args:
+        task: of the program.
+        decisions: of the program.
+        native: the task is part of a native loop there, so that it is native code here.
+    """
     known = np.flatnonzero(task.nodes >= 0)
     targets = task.nodes[known]
     out = task.graph.default.copy()
@@ -65,4 +72,10 @@ def restrict(task: Task, decisions: Decisions) -> Decisions:
         if field == "restructure":
             legal &= ~np.isin(wanted, [CODE[row] for row in PROGRAM_ROWS])
         getattr(out, field)[known[legal]] = wanted[legal]
+    if native:
+        unit = unit_index(task.graph.units, UnitKind.NATIVE)
+        entry = task.graph.computations[-1]
+        nodes = np.arange(entry.first, entry.end)
+        inside = task.graph.masks.unit[nodes, unit] & ~out.fuse[nodes]
+        out.unit[nodes[inside]] = unit
     return out

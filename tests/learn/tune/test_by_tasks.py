@@ -1,0 +1,71 @@
+"""The search task by task: what it finds is legal, composes, and never stands in the way."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.captures import captured
+
+from graphopt.costs.model import CostModel
+from graphopt.learn.tune.by_tasks import search_by_tasks, task_starts
+from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
+from graphopt.store import Store
+from graphopt.store.winners import evaluations
+from graphopt.tasks import Duel, Duels
+from graphopt.tasks.duel import Look
+
+
+def heuristic_of(graph):
+    return heuristic_steps(graph, STEPS, CostModel(graph))
+
+
+@pytest.fixture
+def written_wins(monkeypatch):
+    """Duels won by whoever writes more values to memory, without a clock."""
+
+    def duel(self, rival, decisions, looks=2, most=4):
+        self.held += 1
+        gain = 0.1 * float((~decisions.fuse).sum() - (~rival.fuse).sum())
+        return Duel("ok", (Look(gain, gain - 0.01, gain + 0.01, 9),) * looks, 1.0, 1.0)
+
+    monkeypatch.setattr(Duels, "duel", duel)
+
+
+def test_what_tasks_gain_is_composed(written_wins):
+    graph = captured("keys_in_loops").graph
+    lines: list[str] = []
+    result = search_by_tasks(graph, None, None, time.perf_counter() + 60.0, lines.append)
+    graph.masks.check(result.composed.decisions)
+    assert result.base.same_as(heuristic_of(graph))
+    assert not result.composed.decisions.same_as(result.base)
+    assert result.found and result.duels == sum(one.duels for one in result.found)
+    assert any(len(one.tasks) > 1 for one in result.found)
+    expected = sum(one.share * (1 - 2.718281828**-one.gain) for one in result.found)
+    assert 1 - 2.718281828**-result.predicted == pytest.approx(expected)
+    assert all("of the time" in line for line in lines)
+
+
+def test_nothing_is_begun_without_time():
+    graph = captured("keys_in_loops").graph
+    result = search_by_tasks(graph, None, None, time.perf_counter())
+    assert result.duels == 0 and result.predicted == 0.0
+    assert result.composed.decisions.same_as(result.base)
+    assert task_starts(graph, None, None, 1.0) == []
+
+
+def test_small_programs_are_searched_whole():
+    assert task_starts(captured("layernorm").graph, None, None, 1000.0) == []
+
+
+def test_a_program_is_searched_in_child_processes(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphopt.tasks.duel.LOOK_S", 0.001)
+    graph = captured("shared_zeros").graph
+    store = Store(tmp_path / "store.sqlite")
+    result = search_by_tasks(graph, None, store, time.perf_counter() + 8.0)
+    graph.masks.check(result.composed.decisions)
+    assert result.duels > 0
+    for one in result.found:
+        assert one.gain >= 0.0
+        if one.gain > 0.0:
+            assert evaluations(store, one.tasks[0].fingerprint)
