@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import UnsupportedModuleError
+from graphopt.errors import GraphOptError, UnsupportedModuleError
 from graphopt.hlo.module.index import ComputationIndex, ModuleIndex, Role
 from graphopt.hlo.module.schedule import read_schedule
 from graphopt.tasks.cutting import Task
@@ -44,10 +44,25 @@ class Recorder:
 
         Raises:
             UnsupportedModuleError: a value cannot be recorded.
+            MeasureError: what leads to one cannot run by itself.
         """
         tasks = list(tasks)
         self.record({place for task in tasks for place in task.inputs})
         return [[self.value(place) for place in task.inputs] for task in tasks]
+
+    def of_each(self, tasks: Iterable[Task]) -> list[list[Array] | None]:
+        """Inputs of each task, None where they cannot be recorded; all at once if that goes well."""
+        tasks = list(tasks)
+        try:
+            return list(self.of(tasks))
+        except GraphOptError:
+            return [self._of_one(task) for task in tasks]
+
+    def _of_one(self, task: Task) -> list[Array] | None:
+        try:
+            return self.of([task])[0]
+        except GraphOptError:
+            return None
 
     def value(self, place: Place) -> Array:
         """A value that was recorded."""

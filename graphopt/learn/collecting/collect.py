@@ -227,14 +227,7 @@ def _inputs(
         arguments = None
     if arguments is None:
         return [None] * len(tasks)
-    recorder = Recorder(graph.source.module, arguments, run)
-    found: list[list[Any] | None] = []
-    for task in tasks:
-        try:
-            found.append(recorder.of([task])[0])
-        except GraphOptError:
-            found.append(None)
-    return found
+    return Recorder(graph.source.module, arguments, run).of_each(tasks)
 
 
 def _collect_task(

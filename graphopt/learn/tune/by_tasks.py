@@ -44,6 +44,9 @@ MIN_SECONDS: Final = 8.0
 MIN_TASK_S: Final = 3.0
 """A task is begun only with so many seconds left for it."""
 
+RECORDING_SHARE: Final = 0.25
+"""Part of the time that recording inputs may take; beyond it, tasks get made-up ones."""
+
 RECALLED: Final = 3
 """Decisions of an equal task, measured earlier, that are tried first."""
 
@@ -156,7 +159,8 @@ def search_by_tasks(
         distinct(cut(graph, model)).values(), key=lambda equal: -sum(t.share for t in equal)
     )
     hot = [equal for equal in groups if sum(t.share for t in equal) >= MIN_SHARE]
-    given = _recorded(graph, inputs, [equal[0] for equal in hot])
+    limit_s = RECORDING_SHARE * (end - time.perf_counter())
+    given = _recorded(graph, inputs, [equal[0] for equal in hot], limit_s)
     found = []
     left = sum(t.share for equal in hot for t in equal)
     for equal, values in zip(hot, given, strict=True):
@@ -177,20 +181,19 @@ def search_by_tasks(
 
 
 def _recorded(
-    graph: Graph, inputs: Sequence[np.ndarray[Any, Any]] | None, tasks: list[Task]
-) -> list[list[Any] | None]:
-    """Inputs of each task; None where they cannot be recorded."""
-    if inputs is None:
+    graph: Graph,
+    inputs: Sequence[np.ndarray[Any, Any]] | None,
+    tasks: list[Task],
+    limit_s: float,
+) -> Sequence[list[Any] | None]:
+    """Inputs of each task; None where they cannot be recorded, or not within the time."""
+    if inputs is None or not tasks or limit_s <= 0.0:
         return [None] * len(tasks)
-    out: list[list[Any] | None] = []
-    with ModuleRunner() as run:
-        recorder = Recorder(graph.source.module, inputs, run)
-        for task in tasks:
-            try:
-                out.append(recorder.of([task])[0])
-            except GraphOptError:
-                out.append(None)
-    return out
+    with ModuleRunner(limit_s) as run:
+        try:
+            return Recorder(graph.source.module, inputs, run).of(tasks)
+        except GraphOptError:
+            return [None] * len(tasks)
 
 
 def _search_task(

@@ -171,6 +171,7 @@ def values(sites: Sites) -> Iterator[Alternative]:
     """Values written to memory or computed inside their users, and outputs of one kernel together."""
     graph, costs = sites.graph, sites.model.costs
     fuse, join = graph.masks.fuse, graph.masks.join
+    partnered = _with_partner(graph)
     for node, users in enumerate(graph.user_lists):
         if not users or graph.ops[node].name in NEVER_WRITTEN:
             continue
@@ -180,9 +181,22 @@ def values(sites: Sites) -> Iterator[Alternative]:
             computed = sites.model.evaluated_ns(node) * times
             yield Alternative("value in memory", node, (("fuse", node, 0),), computed)
             yield Alternative("value fused", node, (("fuse", node, 1),), moved * times)
-        if join[node].all():
+        if join[node].all() and node in partnered:
             yield Alternative("join", node, (("join", node, 1),), moved * times)
             yield Alternative("no join", node, (("join", node, 0),), moved * times)
+
+
+def _with_partner(graph: Graph) -> set[int]:
+    """Nodes that a kernel of an earlier value of the same shape could have as a further output."""
+    seen: set[tuple[int, ...]] = set()
+    found = set()
+    for node, dims in enumerate(graph.dim_lists):
+        shape = (int(graph.computation[node]), *dims)
+        if shape in seen:
+            found.add(node)
+        if graph.masks.fuse[node, 0] and graph.ops[node].kind is not OpKind.STRUCTURE:
+            seen.add(shape)
+    return found
 
 
 def operations(sites: Sites) -> Iterator[Alternative]:
