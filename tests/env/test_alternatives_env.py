@@ -122,13 +122,13 @@ def test_stop_terminates_and_the_horizon_truncates():
 
 
 def test_masked_actions_change_nothing_or_raise():
-    env = make()
+    env = make(graphs="layernorm")
     _, info = env.reset()
     masked = int(np.flatnonzero(~info["action_mask"])[0])
     before = env.decisions
     *_, info = env.step(masked)
     assert info["ignored"] == 1 and env.decisions.same_as(before)
-    strict = make(strict=True)
+    strict = make(graphs="layernorm", strict=True)
     strict.reset()
     with pytest.raises(ConfigError, match="masked"):
         strict.step(masked)
@@ -155,6 +155,15 @@ def test_forks_go_their_own_way_and_environments_are_pickled():
     assert same(one, other.step(action))
     again = pickle.loads(pickle.dumps(env))
     assert again.decisions.same_as(env.decisions)
+
+
+def test_vector_environments_take_it():
+    many = gymnasium.make_vec(ALTERNATIVES_ID, 2, vectorization_mode="sync", graphs=GRAPHS)
+    observation, info = many.reset(seed=0)
+    assert observation["action_mask"].shape == (2, 256) and info["action_mask"].shape == (2, 256)
+    observation, rewards, *_ = many.step(np.zeros(2, np.int64))
+    assert rewards.tolist() == [0.0, 0.0]
+    many.close()
 
 
 def test_failures_have_the_source_s_value():

@@ -8,6 +8,7 @@ import pytest
 from support.captures import captured
 
 from graphopt.costs.model import CostModel
+from graphopt.learn.tune import Event, by_tasks, tune
 from graphopt.learn.tune.by_tasks import search_by_tasks, task_starts
 from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
 from graphopt.store import Store
@@ -69,3 +70,31 @@ def test_a_program_is_searched_in_child_processes(tmp_path, monkeypatch):
         assert one.gain >= 0.0
         if one.gain > 0.0:
             assert evaluations(store, one.tasks[0].fingerprint)
+
+
+def test_tune_begins_with_the_tasks_of_large_programs(tmp_path, monkeypatch, clean_plugin):
+    monkeypatch.setattr(by_tasks, "MIN_PROGRAM", 1)
+    monkeypatch.setattr(by_tasks, "MIN_SECONDS", 0.5)
+    monkeypatch.setattr(by_tasks, "MIN_TASK_S", 0.5)
+    found = captured("scan_grad")
+    events: list[Event] = []
+    store = Store(tmp_path / "store.sqlite")
+    result = tune(
+        found.fn, *found.args, budget_s=12.0, store=store, listener=events.append, policy=None
+    )
+    stages = list(dict.fromkeys(event.stage for event in events))
+    assert stages.index("tasks") < stages.index("search") < stages.index("confirm")
+    assert any("of the time" in event.message for event in events if event.stage == "tasks")
+    assert result.verified
+
+
+def test_a_number_of_evaluations_is_about_whole_programs(tmp_path, monkeypatch, clean_plugin):
+    monkeypatch.setattr(by_tasks, "MIN_PROGRAM", 1)
+    monkeypatch.setattr(by_tasks, "MIN_SECONDS", 0.0)
+    found = captured("layernorm")
+    events: list[Event] = []
+    tune(
+        found.fn, *found.args, budget_s=8.0, evaluations=1, policy=None,
+        store=Store(tmp_path / "store.sqlite"), listener=events.append,
+    )  # fmt: skip
+    assert "tasks" not in {event.stage for event in events}
