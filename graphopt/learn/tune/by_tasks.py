@@ -211,14 +211,19 @@ def _search_task(
 
 
 def _start(context: Context, task: Task) -> Decisions:
-    """What the program's decisions are for a task, run by the thread that calls it where the heuristic would.
-
-    The hand-over to another thread belongs to the program, not to its parts; it would hide what they gain.
-    """
+    """What the program's decisions are for a task, run by the thread that calls it where that is faster."""
     inside = {context.graph.computations[index].id for index in context.inside_native}
     native = task.piece.computation in inside
-    own = heuristic_steps(task.graph, STEPS, CostModel(task.graph))
-    out = restrict(task, context.decisions, native=native)
+    return as_called(task.graph, restrict(task, context.decisions, native=native))
+
+
+def as_called(graph: Graph, decisions: Decisions) -> Decisions:
+    """Decisions with the thread that the heuristic would choose for the program or task.
+
+    The hand-over to another thread belongs to a program, not to its parts; it would hide what they gain.
+    """
+    own = heuristic_steps(graph, STEPS, CostModel(graph))
+    out = decisions.copy()
     whole = np.isin(own.restructure, [CODE[row] for row in PROGRAM_ROWS])
     out.restructure[whole] = own.restructure[whole]
     return out
