@@ -184,7 +184,10 @@ def collect(plan: CollectPlan, notes: Notes, tell: Tell) -> Progress:
                 break
             done.programs += 1
             for problem in problems_of(plan.source, name):
-                _collect_problem(plan, problem, notes, run, done, tell, over)
+                try:
+                    _collect_problem(plan, problem, notes, run, done, tell, over)
+                except Exception as error:  # one program must not end a run of hours
+                    tell(f"{name}: {type(error).__name__}: {error}"[:200], done)
             jax.clear_caches()
     return done
 

@@ -126,8 +126,8 @@ def task_starts(
     end = time.perf_counter() + seconds
     try:
         found = search_by_tasks(graph, inputs, store, end, tell)
-    except GraphOptError as error:
-        tell(f"tasks left alone: {error.what}")
+    except Exception as error:  # the search goes on without: tasks are only where it begins
+        tell(f"tasks left alone: {type(error).__name__}: {error}"[:200])
         return []
     gained = [one for one in found.found if one.gain > 0.0]
     if not gained or found.composed.decisions.same_as(found.base):

@@ -59,6 +59,17 @@ def test_small_programs_are_searched_whole():
     assert task_starts(captured("layernorm").graph, None, None, 1000.0) == []
 
 
+def test_whatever_is_wrong_with_tasks_leaves_the_search_alone(monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("odd module")
+
+    monkeypatch.setattr(by_tasks, "search_by_tasks", broken)
+    lines: list[str] = []
+    graph = captured("keys_in_loops").graph
+    assert task_starts(graph, None, None, 100.0, lines.append) == []
+    assert lines == ["tasks left alone: KeyError: 'odd module'"]
+
+
 def test_a_program_is_searched_in_child_processes(tmp_path, monkeypatch):
     monkeypatch.setattr("graphopt.tasks.duel.LOOK_S", 0.001)
     graph = captured("shared_zeros").graph
