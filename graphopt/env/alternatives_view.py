@@ -17,14 +17,14 @@ from graphopt.env.observation import EDGE_FEATURES, LOG2_RANGE, STATIC_FEATURES,
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import UnitKind
-from graphopt.policy.alternatives.alternative import KINDS
+from graphopt.policy.alternatives.alternative import KIND_CODE
 from graphopt.policy.alternatives.table import AlternativeTable, Values
 
 RESTRUCTURE_COLUMNS: Final = 32
 """Columns for what an operation is replaced with; rows of the table beyond are told apart no more."""
 
 KIND_COLUMNS: Final = 64
-"""Columns for kinds of alternatives: room for more, so that the space stays as it is."""
+"""Columns for codes of kinds of alternatives: room for more, so that the space stays as it is."""
 
 _UNITS: Final = (UnitKind.LOOP, UnitKind.LIBRARY, UnitKind.RUNTIME, UnitKind.NATIVE)
 
@@ -37,8 +37,10 @@ STATE_FEATURES: Final = (
 NODE_FEATURES: Final = (*(name for name, _ in STATIC_FEATURES), *STATE_FEATURES)
 """D names of node features, in column order."""
 
+_KIND_NAMES: Final = {code: name for name, code in KIND_CODE.items()}
+
 ALTERNATIVE_FEATURES: Final = (
-    *(f"kind_{KINDS[code].name}" if code < len(KINDS) else f"kind_{code}" for code in range(KIND_COLUMNS)),
+    *(f"kind_{_KIND_NAMES.get(code, code)}" for code in range(KIND_COLUMNS)),
     "share", "nanoseconds", "edits", "executions",
 )  # fmt: skip
 """K names of features of an alternative: its kind; its estimated time as a part of the program's, and as

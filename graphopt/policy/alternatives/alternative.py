@@ -63,10 +63,20 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind("as it is", "operation"),
     *(Kind(row.name, "operation") for row in RESTRUCTURES[1:]),
 )
-"""All kinds; new ones go to the end, so that positions stay."""
+"""All kinds. New ones that are no rows of the table of restructures go behind the last such."""
 
-KIND_CODE: Final[dict[str, int]] = {kind.name: code for code, kind in enumerate(KINDS)}
-"""Name of a kind -> its position in `KINDS`."""
+FIRST_ROW: Final = 32
+"""Codes below are for kinds of their own, the others for rows of the table of restructures."""
+
+_ROWS: Final = {row.name: FIRST_ROW + code for code, row in enumerate(RESTRUCTURES) if code}
+
+KIND_CODE: Final[dict[str, int]] = {
+    kind.name: _ROWS.get(kind.name, place) for place, kind in enumerate(KINDS)
+}
+"""Name of a kind -> its code, which stays when kinds or rows are added."""
+
+KIND: Final[dict[str, Kind]] = {kind.name: kind for kind in KINDS}
+"""Name of a kind -> its row."""
 
 
 @dataclass(frozen=True)

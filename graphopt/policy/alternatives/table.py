@@ -17,7 +17,7 @@ from graphopt.errors import ConfigError
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.alternatives.alternative import KIND_CODE, KINDS, STOP, Alternative, When
+from graphopt.policy.alternatives.alternative import KIND, KIND_CODE, STOP, Alternative, When
 from graphopt.policy.alternatives.sites import PROGRAM_ROWS, SITES, Sites
 
 MIN_SHARE: Final = 0.005
@@ -32,7 +32,7 @@ class AlternativeTable:
     Attributes:
         graph: whose alternatives they are.
         rows: A alternatives.
-        kind: int16 [A]; position of each one's kind in `KINDS`.
+        kind: int16 [A]; code of each one's kind (`KIND_CODE`).
         node: int32 [A]; the site, -1 for the program.
         weight: float64 [A]; estimated nanoseconds that it is about.
     """
@@ -61,7 +61,7 @@ class AlternativeTable:
         self._at = np.array([place[f] + n for row in rows for f, n, _ in row.edits], np.int64)
         self._value = np.array([v for row in rows for _, _, v in row.edits], np.int16)
         self._start = np.cumsum([0, *(len(row.edits) for row in rows)])[:-1].astype(np.int64)
-        when = np.array([KINDS[code].when for code in self.kind], np.int8)
+        when = np.array([KIND[row.kind].when for row in self.rows], np.int8)
         sites = np.maximum(self.node, 0)
         written = np.isin(when, (When.WRITTEN, When.KERNEL))
         outside = np.isin(when, (When.OUTSIDE, When.KERNEL))

@@ -11,6 +11,8 @@ from graphopt.errors import ConfigError
 from graphopt.hlo import RESTRUCTURES
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.alternatives.alternative import (
+    FIRST_ROW,
+    KIND,
     KIND_CODE,
     KINDS,
     STOP,
@@ -69,7 +71,7 @@ def test_what_is_available_changes_something_and_takes_effect_where_it_stands(na
             inside.add(index)
     assert offered[0]
     for row, available in list(zip(table.rows, offered, strict=True))[1:]:
-        when = KINDS[KIND_CODE[row.kind]].when
+        when = KIND[row.kind].when
         wanted = bool(row.changes(start))
         if when in (When.WRITTEN, When.KERNEL):
             wanted &= not start.fuse[row.node]
@@ -141,3 +143,12 @@ def test_what_does_not_fit_is_refused():
 def test_a_graph_without_choices_has_stop_only():
     table = AlternativeTable(captured("layernorm").graph, [])
     assert table.available(table.flat(table.graph.default)).tolist() == [True]
+
+
+def test_codes_of_kinds_stay_when_kinds_and_rows_are_added():
+    assert KIND_CODE["stop"] == 0 and KIND_CODE["as it is"] == 15
+    assert len(set(KIND_CODE.values())) == len(KINDS)
+    for code, row in enumerate(RESTRUCTURES[1:], start=1):
+        assert KIND_CODE[row.name] == FIRST_ROW + code
+    own = [kind for kind in KINDS if KIND_CODE[kind.name] < FIRST_ROW]
+    assert [KIND_CODE[kind.name] for kind in own] == list(range(len(own)))
