@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "agents": "benchmarks.agents:bench_agents",
     "search": "benchmarks.search:bench_search",
     "methods": "benchmarks.methods:bench_methods",
+    "tasks": "benchmarks.tasks:bench_tasks",
     "policy": "benchmarks.policy_times:bench_policy",
     "faults": "benchmarks.faults:bench_faults",
     "lazy": "benchmarks.lazy_tensors:run_lazy_bench",
@@ -42,10 +43,10 @@ class Benchmarks:
     """Run one benchmark."""
 
     what: Annotated[str, tyro.conf.Positional]
-    """bank, bank-corpus, env, agents, search, methods, policy, faults, lazy, placement, placement-real,
-    placement-models or placement-scale."""
+    """bank, bank-corpus, env, agents, search, methods, tasks, policy, faults, lazy, placement,
+    placement-real, placement-models or placement-scale."""
     budget_s: float = 4.0
-    """Seconds of timing per program."""
+    """Seconds of timing per program; for tasks, of the search."""
     graphs: tuple[str, ...] = ()
     """For search and methods: names of held-out programs; every fourth if none is given."""
     out: Path = Path("report/bench")

@@ -12,6 +12,7 @@ import tyro
 
 from graphopt.errors import exit_status
 from graphopt.extras import require
+from graphopt.learn.collecting.commands import Collect, Fill
 from graphopt.policy.registry import DEFAULT
 
 
@@ -325,34 +326,6 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Fill:
-    """Measure decisions of many programs into the store, good and bad ones: what training learns from."""
-
-    workloads: tuple[str, ...] = ("train", "validation")
-    """Program sets: train, validation, demo, fuzz, generated or pkg.module:WORKLOADS; not held-out."""
-    graphs: tuple[str, ...] = ()
-    """Names of programs; all if none is given."""
-    budget_s: float = 1500.0
-    """Seconds in all; the same command again goes on where it was."""
-    store: Path | None = None
-    """Store of the measurements; the user's store by default."""
-    seed: int = 0
-    """Seed of random decisions."""
-    max_nodes: int = 2000
-    """Larger graphs are left out."""
-
-    def run(self) -> int:
-        """Exit status 0, or 130 if interrupted."""
-        from graphopt.learn.collecting.command import FillPlan, fill_session
-
-        return fill_session(
-            FillPlan(
-                self.workloads, self.graphs, self.budget_s, self.store, self.seed, self.max_nodes
-            )
-        )
-
-
-@dataclass(frozen=True)
 class Ship:
     """Make a trained policy the one that install() loads, and write its model card."""
 
@@ -371,7 +344,20 @@ class Ship:
 
 
 Commands = Union[  # noqa: UP007 - tyro reads the union at run time
-    Demo, Run, Fill, Train, Ship, Tune, Evaluate, Fuzz, Capture, Corpus, Explain, Bench, Doctor
+    Demo,
+    Run,
+    Fill,
+    Collect,
+    Train,
+    Ship,
+    Tune,
+    Evaluate,
+    Fuzz,
+    Capture,
+    Corpus,
+    Explain,
+    Bench,
+    Doctor,
 ]
 
 

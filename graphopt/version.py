@@ -11,7 +11,7 @@ except PackageNotFoundError:  # a source tree that was never installed
     VERSION = "0+unknown"
 
 
-_NO_DECISIONS = frozenset({"corpus", "env", "evaluate", "learn", "render"})
+_NO_DECISIONS = frozenset({"corpus", "env", "evaluate", "learn", "render", "tasks"})
 """Packages that neither decide about a module nor write one."""
 
 

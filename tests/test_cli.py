@@ -26,7 +26,7 @@ from graphopt.evaluate.commands.tune import run_tune
 from graphopt.policy.registry import DEFAULT
 
 COMMANDS = (
-    "demo", "fill", "ship", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench",
+    "demo", "fill", "collect", "ship", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench",
     "doctor",
 )  # fmt: skip
 

@@ -118,7 +118,7 @@ class GraphFeatures:
         tail = np.zeros((len(graph), 3), np.float32)
         tail[:, 2] = 0.5
         nodes = np.concatenate([static, _legal(graph, sizes), default, default, tail], axis=1)
-        edges, links = _edges(graph)
+        edges, links = edges_of(graph)
         return cls(np.clip(nodes, 0.0, 1.0), np.clip(edges, 0.0, 1.0), links, sizes)
 
     def nodes_after(
@@ -163,7 +163,8 @@ def _one_hot(decisions: Decisions, sizes: tuple[int, ...]) -> FloatArray:
     return out
 
 
-def _edges(graph: Graph) -> tuple[FloatArray, NDArray[np.int32]]:
+def edges_of(graph: Graph) -> tuple[FloatArray, NDArray[np.int32]]:
+    """Features float32 [L, G] and links int32 [L, 2] of a graph's edges."""
     targets = np.repeat(np.arange(len(graph), dtype=np.int32), np.diff(graph.operand_start))
     slots = np.arange(len(targets)) - graph.operand_start[:-1].repeat(np.diff(graph.operand_start))
     calls = np.array(

@@ -12,7 +12,10 @@ _ENTRY_POINTS: Final = {
 }
 
 IDS: Final = tuple(_ENTRY_POINTS)
-"""Every registered id."""
+"""Ids of the environments that decide everything at once."""
+
+ALTERNATIVES_ID: Final = "graphopt/FusionPlacement-v1"
+"""Id of the environment that chooses one alternative per step."""
 
 
 def register() -> None:
@@ -20,6 +23,7 @@ def register() -> None:
 
     Gymnasium 1 has no entry points for packages: a package registers when it is imported.
     """
-    for name, entry_point in _ENTRY_POINTS.items():
+    points = {**_ENTRY_POINTS, ALTERNATIVES_ID: "graphopt.env.alternatives_env:AlternativesEnv"}
+    for name, entry_point in points.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, entry_point=entry_point)

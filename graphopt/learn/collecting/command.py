@@ -105,7 +105,7 @@ def fill(
 ) -> None:
     """Rounds over all programs until the budget is spent; each round measures other vectors."""
     begin = time.perf_counter()
-    names = _names(plan)
+    names = names_of(plan)
     first = log.first_open_round(names)
     for number in range(first, first + MAX_ROUNDS):
         left = [name for name in names if (number, name) not in log.done]
@@ -123,7 +123,7 @@ def fill(
 
 def _fill_program(plan: FillPlan, bench: Bench, name: str, share_s: float, seed: int) -> Filled:
     """Fills from the first module of a program that fits."""
-    problem = next(_problems(plan, name), None)
+    problem = next(problems_of(plan, name), None)
     if problem is None:
         return Filled(name, note="no module that fits")
     filled = fill_problem(problem, bench, share_s, seed)
@@ -132,7 +132,7 @@ def _fill_program(plan: FillPlan, bench: Bench, name: str, share_s: float, seed:
     return filled
 
 
-def _names(plan: FillPlan) -> list[str]:
+def names_of(plan: FillPlan) -> list[str]:
     """Names of the programs, in the order of the sets."""
     out: dict[str, None] = {}
     for spec in plan.workloads:
@@ -143,7 +143,7 @@ def _names(plan: FillPlan) -> list[str]:
     return list(out)
 
 
-def _problems(plan: FillPlan, name: str) -> Iterator[Problem]:
+def problems_of(plan: FillPlan, name: str) -> Iterator[Problem]:
     """Modules of one program that fit; none if it cannot be captured."""
     for spec in plan.workloads:
         programs = load_programs(spec)

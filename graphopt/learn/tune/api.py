@@ -14,6 +14,7 @@ from graphopt.errors import DecisionError, GraphOptError, MeasureError, Workload
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.emit.release import release
 from graphopt.learn.tune.attribution import attribute
+from graphopt.learn.tune.by_tasks import task_starts
 from graphopt.learn.tune.confirm import Confirmation, confirm
 from graphopt.learn.tune.options import tune_options
 from graphopt.learn.tune.program import Subject
@@ -42,6 +43,9 @@ HOLDS_UP: Final = 0.93
 
 CONFIRM_SHARE: Final = 0.15
 """Part of the budget kept for the last, decisive measurement."""
+
+TASKS_SHARE: Final = 0.5
+"""Part of a large module's time in which its tasks are searched one by one."""
 
 ATTRIBUTION_SHARE: Final = 0.07
 """Part of a module's time in which its finalists are taken apart, to say what makes them faster."""
@@ -163,6 +167,11 @@ def _search_module(
         ranker = BankRanker(runner, store)
         search = ModuleSearch(runner, store, seed, ranker, suggest(graph))
         try:
+            if (
+                evaluations is None
+            ):  # their number is about whole programs, and a run with it repeatable
+                say = partial(tell, "tasks")
+                search.extra[:0] = task_starts(graph, inputs, store, TASKS_SHARE * share_s, say)
             runner.start()
             for tried in search.steps():
                 best = search.best.ratio

@@ -11,7 +11,7 @@ class Event:
     """What has just happened.
 
     Attributes:
-        stage: ``calibrate``, ``plan``, ``search``, ``confirm`` or ``done``.
+        stage: ``calibrate``, ``plan``, ``tasks``, ``search``, ``confirm`` or ``done``.
         message: one line.
         elapsed_s: seconds since the start.
         left_s: seconds of the budget that are left.

@@ -1,0 +1,71 @@
+"""``graphopt collect`` on the terminal: progress, interrupts, the part at the end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import jax
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from graphopt import jax_private
+from graphopt.learn.collecting import collect as work
+from graphopt.learn.collecting.collect import CollectPlan, Notes, alone, check, collect
+from graphopt.learn.collecting.command import INTERRUPTED
+
+REDRAWN: Final = 25
+"""A line is printed every so many duels where there is no terminal to draw on."""
+
+
+def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
+    """Collects with progress on the terminal; exit status 0, or 130 if interrupted.
+
+    Whatever was measured is in a part afterwards, also when the run was interrupted; what a killed run left
+    in its journal becomes a part of its own first.
+
+    Raises:
+        ConfigError: the plan makes no sense.
+        StoreError: another run measures on this machine, or a part is damaged.
+    """
+    check(plan)
+    console = console or Console(width=None if Console().is_terminal else 140)
+    if not jax_private.backends_initialized():
+        jax.config.update("jax_platforms", "cpu")
+    with alone():
+        rest = Notes(plan.out).finish(note="left by a run that was killed")
+        if rest is not None:
+            console.print(f"kept what an earlier run had measured: {rest}", highlight=False)
+        notes = Notes(plan.out)
+        console.print(f"{len(notes.known)} duels of this machine are known", highlight=False)
+        status = 0
+        try:
+            done = _collect(plan, notes, console)
+            console.print(summary(done), highlight=False)
+        except KeyboardInterrupt:
+            console.print("interrupted; the same command goes on")
+            status = INTERRUPTED
+        path = notes.finish()
+        console.print("nothing new" if path is None else f"part: {path}", highlight=False)
+    return status
+
+
+def _collect(plan: CollectPlan, notes: Notes, console: Console) -> work.Progress:
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("loading", total=plan.source.budget_s)
+
+        def tell(message: str, done: work.Progress) -> None:
+            text = f"{message}; {done.duels} duels, {done.per_minute:.0f} a minute"
+            progress.update(bar, description=text, completed=done.seconds)
+            if not console.is_terminal and done.duels % REDRAWN == 1:
+                console.print(text, highlight=False)
+
+        return collect(plan, notes, tell)
+
+
+def summary(done: work.Progress) -> str:
+    """What a run has done, in one line."""
+    return (
+        f"{done.duels} duels ({done.failed} failed, {done.clear} beyond doubt) of {done.tasks} tasks "
+        f"of {done.programs} programs in {done.seconds:.0f} s, {done.per_minute:.0f} a minute"
+    )

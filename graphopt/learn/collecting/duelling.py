@@ -1,0 +1,188 @@
+"""All alternatives of one task in duels with the heuristic, as rows of the data set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from graphopt.costs.model import CostModel
+from graphopt.hlo import RESTRUCTURES, Decisions, Graph
+from graphopt.policy.alternatives.alternative import Alternative, Edit, apply, difference
+from graphopt.policy.alternatives.table import alternatives
+from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
+from graphopt.store import encode_decisions
+from graphopt.tasks.cutting import Task
+from graphopt.tasks.duel import Duel, Duels
+
+Row = dict[str, Any]
+
+GIVE_UP: Final = 3
+"""Vectors in a row that end the child process or hang, after which a task is left."""
+
+_FATAL: Final = frozenset({"abort", "hang", "exit", "memory", "garbage"})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One duel to be held.
+
+    Attributes:
+        kind: of the alternative; ``heuristic`` against XLA's default, ``together`` for several.
+        node: the site; -1 for none in particular.
+        weight: estimated nanoseconds that it is about.
+        rival: ``heuristic`` or ``default``.
+        edits: what differs from the rival.
+    """
+
+    kind: str
+    node: int
+    weight: float
+    rival: str
+    edits: tuple[Edit, ...]
+
+
+class Collector:
+    """The experiments of one task.
+
+    Attributes:
+        task: to be measured.
+        start: the heuristic's decisions for it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Asks the heuristic and lists the alternatives."""
+        self.task = task
+        self.graph: Graph = task.graph
+        self.model = CostModel(self.graph)
+        self.start: Decisions = heuristic_steps(self.graph, STEPS, self.model)
+        self.table = alternatives(self.graph, self.model, program=False)
+
+    def singles(self) -> list[Experiment]:
+        """The heuristic against XLA's default, and every alternative that changes the heuristic's."""
+        offered = np.flatnonzero(self.table.available(self.table.flat(self.start)))[1:].tolist()
+        found = [_experiment(self.table.rows[index], self.start) for index in offered]
+        own = difference(self.graph.default, self.start)
+        if own:
+            found.insert(0, Experiment("heuristic", -1, 0.0, "default", own))
+        return list({(e.rival, e.edits): e for e in reversed(found)}.values())[::-1]
+
+    def together(self, clear: Sequence[tuple[Experiment, float]]) -> Experiment | None:
+        """All alternatives that gained, best first, as far as none changes what another does.
+
+        Args:
+            clear: experiments whose gain is beyond doubt, and their log ratios.
+        """
+        taken: dict[tuple[str, int], Edit] = {}
+        count = 0
+        for experiment, _ in sorted(clear, key=lambda pair: -pair[1]):
+            places = {(field, node) for field, node, _ in experiment.edits}
+            if not places & taken.keys():
+                taken |= {(e[0], e[1]): e for e in experiment.edits}
+                count += 1
+        if count < 2:
+            return None
+        return Experiment("together", -1, 0.0, "heuristic", tuple(taken.values()))
+
+    def rival(self, experiment: Experiment) -> Decisions:
+        """What an experiment is measured against."""
+        return self.graph.default if experiment.rival == "default" else self.start
+
+    def key(self, experiment: Experiment) -> str:
+        """Names a duel: equal for equal duels of equal tasks under an equal heuristic."""
+        rival = "{}" if experiment.rival == "default" else self.heuristic
+        return json.dumps([self.task.fingerprint, rival, self.encoded(experiment.edits)])
+
+    @property
+    def heuristic(self) -> str:
+        """The heuristic's decisions as text: what differs from XLA's."""
+        return encode_decisions(self.graph, self.start)
+
+    def encoded(self, edits: Sequence[Edit]) -> list[list[Any]]:
+        """Edits with units and restructures by name: numbers depend on the machine and the version."""
+        return [[field, node, _value(self.graph, field, value)] for field, node, value in edits]
+
+    def row(self, program: str, family: str, recorded: bool) -> Row:
+        """The task's row of the data set."""
+        return {
+            "task": self.task.fingerprint,
+            "kind": self.task.piece.kind,
+            "nodes": len(self.graph),
+            "program": program,
+            "family": family,
+            "share": round(self.task.share, 4),
+            "executions": self.task.executions,
+            "inputs": "recorded" if recorded else "made up",
+            "heuristic": self.heuristic,
+        }
+
+    def hold(
+        self, duels: Duels, known: Callable[[str], bool], stop: Callable[[], bool]
+    ) -> Iterator[Row]:
+        """Rows of the duels that are not known yet, in order; the gains together last.
+
+        Raises:
+            MeasureError: the task cannot be measured.
+        """
+        clear: list[tuple[Experiment, float]] = []
+        failed = 0
+        for experiment in self.singles():
+            if stop() or failed >= GIVE_UP:
+                return
+            if known(self.key(experiment)):
+                continue
+            duel = self._held(duels, experiment)
+            failed = failed + 1 if duel.status in _FATAL else 0
+            if duel.is_clear and duel.low > 0.0 and experiment.rival == "heuristic":
+                clear.append((experiment, duel.log_ratio))
+            yield self._row(experiment, duel)
+        last = self.together(clear)
+        if last is not None and not stop() and not known(self.key(last)):
+            yield self._row(last, self._held(duels, last))
+
+    def _held(self, duels: Duels, experiment: Experiment) -> Duel:
+        rival = self.rival(experiment)
+        wanted = apply(rival, [Alternative("", -1, experiment.edits)])
+        return duels.duel(rival, wanted)
+
+    def _row(self, experiment: Experiment, duel: Duel) -> Row:
+        out: Row = {
+            "task": self.task.fingerprint,
+            "key": self.key(experiment),
+            "kind": experiment.kind,
+            "node": experiment.node,
+            "rival": experiment.rival,
+            "edits": self.encoded(experiment.edits),
+            "weight_ns": round(experiment.weight, 1),
+            "status": duel.status,
+        }
+        if not duel.ok:
+            return {**out, "detail": duel.detail[:200]}
+        looks = [
+            [round(x, 5) for x in (k.log_ratio, k.low, k.high)] + [k.pairs] for k in duel.looks
+        ]
+        return {
+            **out,
+            "log_ratio": round(duel.log_ratio, 5),
+            "low": round(duel.low, 5),
+            "high": round(duel.high, 5),
+            "looks": looks,
+            "seconds": float(f"{duel.seconds:.5g}"),
+            "rival_s": float(f"{duel.rival_s:.5g}"),
+            "compile_s": round(duel.compile_s, 4),
+            "error": float(f"{duel.error:.3g}"),
+        }
+
+
+def _experiment(alternative: Alternative, start: Decisions) -> Experiment:
+    edits = alternative.changes(start)
+    return Experiment(alternative.kind, alternative.node, alternative.weight, "heuristic", edits)
+
+
+def _value(graph: Graph, field: str, value: int) -> int | str:
+    if field == "unit":
+        return graph.units[value].name
+    return RESTRUCTURES[value].name if field == "restructure" else value
