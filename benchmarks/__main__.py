@@ -23,6 +23,7 @@ BENCHES: dict[str, str] = {
     "agents": "benchmarks.agents:bench_agents",
     "search": "benchmarks.search:bench_search",
     "methods": "benchmarks.methods:bench_methods",
+    "models": "benchmarks.models.bench:bench_models",
     "policy": "benchmarks.policy_times:bench_policy",
     "faults": "benchmarks.faults:bench_faults",
     "lazy": "benchmarks.lazy_tensors:run_lazy_bench",
@@ -33,7 +34,7 @@ BENCHES: dict[str, str] = {
 }
 """Name -> module and function; each is imported when it runs."""
 
-SEARCHES = ("search", "methods")
+SEARCHES = ("search", "methods", "models")
 """Those that take names of programs, and go on where they were interrupted."""
 
 
@@ -42,14 +43,15 @@ class Benchmarks:
     """Run one benchmark."""
 
     what: Annotated[str, tyro.conf.Positional]
-    """bank, bank-corpus, env, agents, search, methods, policy, faults, lazy, placement, placement-real,
-    placement-models or placement-scale."""
+    """bank, bank-corpus, env, agents, search, methods, models, policy, faults, lazy, placement,
+    placement-real, placement-models or placement-scale."""
     budget_s: float = 4.0
     """Seconds of timing per program."""
     graphs: tuple[str, ...] = ()
-    """For search and methods: names of held-out programs; every fourth if none is given."""
+    """For search and methods: names of held-out programs; every fourth if none is given. For models: parts
+    of names, such as regnet."""
     out: Path = Path("report/bench")
-    """Directory for what search has finished: the same command goes on after an interruption."""
+    """Directory for what has been finished: the same command goes on after an interruption."""
 
 
 def run(asked: Benchmarks, console: Console | None = None) -> None:
