@@ -24,6 +24,7 @@ BENCHES: dict[str, str] = {
     "search": "benchmarks.search:bench_search",
     "methods": "benchmarks.methods:bench_methods",
     "tasks": "benchmarks.tasks:bench_tasks",
+    "models": "benchmarks.models.bench:bench_models",
     "policy": "benchmarks.policy_times:bench_policy",
     "faults": "benchmarks.faults:bench_faults",
     "lazy": "benchmarks.lazy_tensors:run_lazy_bench",
@@ -34,7 +35,7 @@ BENCHES: dict[str, str] = {
 }
 """Name -> module and function; each is imported when it runs."""
 
-SEARCHES = ("search", "methods")
+SEARCHES = ("search", "methods", "models")
 """Those that take names of programs, and go on where they were interrupted."""
 
 
@@ -43,14 +44,15 @@ class Benchmarks:
     """Run one benchmark."""
 
     what: Annotated[str, tyro.conf.Positional]
-    """bank, bank-corpus, env, agents, search, methods, tasks, policy, faults, lazy, placement,
+    """bank, bank-corpus, env, agents, search, methods, tasks, models, policy, faults, lazy, placement,
     placement-real, placement-models or placement-scale."""
     budget_s: float = 4.0
     """Seconds of timing per program; for tasks, of the search."""
     graphs: tuple[str, ...] = ()
-    """For search and methods: names of held-out programs; every fourth if none is given."""
+    """For search and methods: names of held-out programs; every fourth if none is given. For models: parts
+    of names, such as regnet."""
     out: Path = Path("report/bench")
-    """Directory for what search has finished: the same command goes on after an interruption."""
+    """Directory for what has been finished: the same command goes on after an interruption."""
 
 
 def run(asked: Benchmarks, console: Console | None = None) -> None:

@@ -264,10 +264,13 @@ class CpuCosts:
     few_channels: int = fact(
         4, "elements", "Groups of so few channels are convolved in scalar code", CONVOLUTIONS
     )
-    grouped_convolution_ns: tuple[float, float, float] = fact(
-        (2.0, 0.8, 0.14),
+    some_channels: int = fact(
+        12, "elements", "Groups of so many channels are narrow products", CONVOLUTIONS
+    )
+    grouped_convolution_ns: tuple[float, float, float, float] = fact(
+        (2.0, 0.8, 0.3, 0.14),
         "ns",
-        "A convolution by XLA in groups of one channel, of few, of more",
+        "A convolution by XLA in groups of one channel, of few, of some, of more",
         CONVOLUTIONS,
     )
     window_ns: float = fact(
@@ -275,6 +278,9 @@ class CpuCosts:
     )
     grouped_window_ns: float = fact(2.4, "ns", "The same of a convolution in groups", CONVOLUTIONS)
     shifted_product_ns: float = fact(0.25, "ns", "A convolution by shifted arrays", CONVOLUTIONS)
+    shifted_channels_ns: float = fact(
+        0.13, "ns", "The same in groups of several channels", CONVOLUTIONS
+    )
     shifted_sum_ns: float = fact(0.5, "ns", "Sums over products with shifted arrays", CONVOLUTIONS)
     convolution_turn_ns: float = fact(
         0.4, "ns per element", "XLA brings channels of a convolution to the end", CONVOLUTIONS

@@ -17,21 +17,13 @@ def default_ns(conv: Convolution, costs: CpuCosts) -> float:
         each = costs.grouped_window_ns if conv.groups > 1 else costs.window_ns
         return costs.library_call_ns + each * conv.work
     if conv.groups > 1:
-        one, few, many = costs.grouped_convolution_ns
-        each = (
-            one
-            if min(conv.inputs, conv.outputs) == 1
-            else few
-            if conv.inputs <= costs.few_channels
-            else many
-        )
-        return costs.library_call_ns + each * _useful(conv)
+        return costs.library_call_ns + _grouped_ns(conv, costs) * _useful(conv)
     return costs.library_call_ns + _turned_ns(conv, costs) + _product_ns(conv, costs)
 
 
 def gathers(conv: Convolution) -> bool:
-    """Whether windows are larger than the result: gradients by weights."""
-    return conv.places < prod(axis.window for axis in conv.axes)
+    """Whether it is like a gradient by weights: the batch is grouped, or windows exceed the result."""
+    return conv.by_batch or conv.places < conv.window
 
 
 def interleaved_ns(conv: Convolution, costs: CpuCosts) -> float:
@@ -42,8 +34,9 @@ def interleaved_ns(conv: Convolution, costs: CpuCosts) -> float:
 def shifts_ns(conv: Convolution, costs: CpuCosts) -> float:
     """Padding, and one vectorised pass for each element of the window."""
     short = conv.result_names[-1].isdigit() and conv.axes[-1].results < costs.few_elements
-    moved = (conv.padded + conv.size) * costs.turn_ns if short or conv.inputs > 1 else 0.0
-    return _passes_ns(conv, costs) + moved + conv.work * costs.shifted_product_ns
+    moved = (conv.padded + conv.size) * costs.turn_ns if short else 0.0
+    each = costs.shifted_product_ns if conv.inputs == 1 else costs.shifted_channels_ns
+    return _passes_ns(conv, costs) + moved + conv.work * each
 
 
 def sums_ns(conv: Convolution, costs: CpuCosts) -> float:
@@ -70,6 +63,16 @@ def apart_ns(conv: Convolution, costs: CpuCosts) -> float:
     """A convolution by the library for each group, and their results side by side."""
     moved = costs.moved_ns * (conv.padded + 2 * conv.size)
     return conv.groups * costs.library_call_ns + moved + _product_ns(conv, costs)
+
+
+def _grouped_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """A multiplication of XLA's convolution in groups."""
+    one, few, some, many = costs.grouped_convolution_ns
+    if min(conv.inputs, conv.outputs) == 1:
+        return one
+    if conv.inputs <= costs.few_channels:
+        return few
+    return some if conv.inputs <= costs.some_channels else many
 
 
 def _product_ns(conv: Convolution, costs: CpuCosts) -> float:

@@ -139,6 +139,11 @@ class Convolution:
         return self.size * self.window * self.inputs
 
     @property
+    def by_batch(self) -> bool:
+        """Whether the batch is grouped, as in gradients by the weights of a convolution in groups."""
+        return self.groups > 1 and "gn" in self.input_names
+
+    @property
     def holes(self) -> bool:
         """Whether the input is dilated."""
         return any(a.holes > 1 for a in self.axes)

@@ -38,11 +38,14 @@ def apart(method: Method) -> Method:
 def neighbours(conv: Convolution) -> int:
     """How many groups `diagonal` takes at once."""
     most = max(1, WIDE // max(conv.batch, conv.outputs))
-    return max(m for m in range(1, most + 1) if conv.groups % m == 0)
+    return -(-conv.groups // -(-conv.groups // most))
 
 
 def diagonal(method: Method) -> Method:
-    """Sums for pairs of channels of neighbouring groups, of which those within a group are kept."""
+    """Sums for pairs of channels of neighbouring groups, of which those within a group are kept.
+
+    Neighbourhoods follow each other in a loop: its code is as long as that of one.
+    """
 
     def compute(conv: Convolution, x: Named, weights: Named, precision: Any) -> Named:
         many = neighbours(conv)
@@ -53,37 +56,47 @@ def diagonal(method: Method) -> Method:
             outputs=many * conv.outputs,
             result_names="".join(n for n in conv.result_names if n != "g"),
         )
-        x, weights = _beside(x, "n"), _beside(weights, "o")
-        found = []
-        for first in range(0, conv.groups, many):
-            part = {"g": slice(first, first + many)}
-            one = method(
-                wide, _joined(x.cut(part), "n"), _joined(weights.cut(part), "o"), precision
+        x, weights = _neighbourhoods(x, "n", many), _neighbourhoods(weights, "o", many)
+        names = ""
+
+        def one(parts: tuple[Any, Any]) -> Any:
+            nonlocal names
+            found = method(
+                wide,
+                Named(parts[0], "g" + x.names),
+                Named(parts[1], "g" + weights.names),
+                precision,
             )
-            found.append(
-                _blocks(
-                    one.ordered(one.names.translate({ord("n"): None, ord("o"): None}) + "no"), many
-                )
-            )
-        names = found[0].names
-        return Named(lax.concatenate([f.array for f in found], names.index("g")), names)
+            order = found.names.translate({ord("n"): None, ord("o"): None}) + "no"
+            kept = _blocks(found.ordered(order), many)
+            names = kept.names
+            return kept.array
+
+        operands = lax.expand_dims(x.array, (1,)), lax.expand_dims(weights.array, (1,))
+        if x.array.shape[0] == 1:
+            found = lax.expand_dims(one((operands[0][0], operands[1][0])), (0,))
+        else:
+            found = lax.map(one, operands)
+        at = names.index("g")
+        array = jnp.moveaxis(found, 0, at)
+        array = array.reshape(*array.shape[:at], -1, *array.shape[at + 2 :])
+        return Named(lax.slice_in_dim(array, 0, conv.groups, axis=at), names)
 
     return compute
 
 
-def _beside(array: Named, name: str) -> Named:
-    """The groups next to a dimension, outside of it."""
+def _neighbourhoods(array: Named, name: str, many: int) -> Named:
+    """So many groups at once in front, without a name; within them, groups are part of a dimension."""
     names = array.names.replace("g", "")
     at = names.index(name)
-    return array.ordered(names[:at] + "g" + names[at:])
-
-
-def _joined(array: Named, name: str) -> Named:
-    """Groups and the dimension after them as that dimension, and one group."""
-    at = array.names.index("g")
-    shape = array.array.shape
-    merged = array.array.reshape(*shape[:at], 1, shape[at] * shape[at + 1], *shape[at + 2 :])
-    return Named(merged, array.names[: at + 1] + name + array.names[at + 2 :])
+    array = array.ordered("g" + names)
+    calls = -(-array.size("g") // many)
+    config = [(0, calls * many - array.size("g"), 0)] + [(0, 0, 0)] * len(names)
+    filled = lax.pad(array.array, jnp.zeros((), array.array.dtype), config)
+    filled = jnp.moveaxis(filled.reshape(calls, many, *filled.shape[1:]), 1, 1 + at)
+    shape = filled.shape
+    merged = filled.reshape(*shape[: 1 + at], -1, *shape[3 + at :])
+    return Named(merged, names)
 
 
 def _blocks(found: Named, many: int) -> Named:

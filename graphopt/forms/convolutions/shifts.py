@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from itertools import product
 from operator import add
@@ -9,11 +10,17 @@ from typing import Any, Final
 
 from jax import lax
 
-from graphopt.forms.convolutions.arrays import Named, padded, window_slices
+from graphopt.forms.convolutions.arrays import Named, kept, padded, window_slices
 from graphopt.forms.convolutions.geometry import Convolution
 
 MIN_ROW: Final = 16
 """Loops over shorter rows of a spatial dimension do not vectorise: channels are brought to the end."""
+
+TERMS_IN_TURN: Final = 9
+"""So many multiply-adds may wait for each other: the processor takes up the next element meanwhile."""
+
+MAX_CHAINS: Final = 4
+"""Sums that are added up side by side: more only take registers."""
 
 
 def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Named:
@@ -24,31 +31,54 @@ def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Name
         weights = weights.without("o")
     names = "".join(n for n in work_names(conv) if n in x.names + weights.names)
     rows = "".join(n for n in names if n in x.names)
-    x = x.ordered(rows[:-1] + "i" + rows[-1:])
-    repeated = names.endswith("go") and conv.outputs < MIN_ROW
+    last = rows[-1] == "g"
+    x = x.ordered(rows + "i" if last and conv.inputs > 1 else rows[:-1] + "i" + rows[-1:])
+    repeated = names.endswith("go") and conv.outputs < MIN_ROW and conv.inputs == 1
     if repeated:
         x, weights, names = _repeated(x, conv.outputs), _merged(weights), names[:-1]
+    elif last:
+        weights = _rows_of_weights(weights, names)
     x = padded(conv, x)
     parts = []
     for *place, channel in product(*(range(a.window) for a in conv.axes), range(conv.inputs)):
         row = weights.at({"i": channel, **{str(number): k for number, k in enumerate(place)}})
         part = x.cut(window_slices(conv, place)).at({"i": channel})
         parts.append(part.spread_to(names) * row.spread_to(names))
-    array = reduce(add, parts)
+    array = added(parts)
     if repeated:
         array, names = array.reshape(*array.shape[:-1], conv.groups, conv.outputs), names + "o"
+    if names != "".join(n for n in conv.result_names if n in names):
+        array = kept(array)
     return Named(array, names)
+
+
+def added(terms: Sequence[Any]) -> Any:
+    """The sum of many terms, as a few sums that do not wait for each other."""
+    chains = max(1, min(MAX_CHAINS, len(terms) // TERMS_IN_TURN))
+    return reduce(add, [reduce(add, terms[first::chains]) for first in range(chains)])
 
 
 def work_names(conv: Convolution) -> str:
     """Dimensions of the result in the order in which it is computed."""
     names = conv.result_names
-    if conv.inputs > 1:
-        last = "og" if conv.groups > 1 else "go"
-        return "".join(n for n in names if n not in "go") + last
     if names[-1].isdigit() and conv.axes[int(names[-1])].results < MIN_ROW:
         return "".join(n for n in names if n not in "go") + "go"
     return names
+
+
+def turned(conv: Convolution) -> bool:
+    """Whether channels stand in front, and rows are too short or too far apart to work along them."""
+    last = conv.result_names[-1]
+    return last.isdigit() and (
+        conv.axes[int(last)].results < MIN_ROW or conv.axes[int(last)].stride > 1
+    )
+
+
+def _rows_of_weights(weights: Named, names: str) -> Named:
+    """Weights whose last dimensions are those of the result: other rows are read element by element."""
+    last = "".join(n for n in names if n in weights.names)
+    order = "".join(n for n in weights.names if n not in last) + last
+    return weights if weights.names == order else weights.ordered(order).map(kept)
 
 
 def _repeated(x: Named, times: int) -> Named:

@@ -16,7 +16,7 @@ from graphopt.forms.convolutions.geometry import Convolution
 from graphopt.forms.convolutions.groups import apart, diagonal, neighbours
 from graphopt.forms.convolutions.library import library
 from graphopt.forms.convolutions.products import one_product
-from graphopt.forms.convolutions.shifts import shifts
+from graphopt.forms.convolutions.shifts import shifts, turned
 from graphopt.forms.convolutions.sums import sums
 from graphopt.forms.convolutions.ways import Way
 from graphopt.forms.convolutions.window_products import window_columns
@@ -24,6 +24,12 @@ from graphopt.forms.form import Form
 
 MAX_TERMS: Final = 128
 """Products with shifted arrays in the code of one loop."""
+
+MOST_INPUTS: Final = 12
+"""Groups of more input channels are multiplied faster by the library."""
+
+FEW_INPUTS: Final = 4
+"""Groups of more input channels do not pay for bringing channels to the end."""
 
 MAX_SUMS: Final = 64
 """Results of one channel in the code of a form that writes them out."""
@@ -37,7 +43,9 @@ MAX_CALLS: Final = 32
 
 def forbids_shifts(conv: Convolution) -> str | None:
     """Few input channels in each of several groups."""
-    if conv.groups == 1 or conv.inputs > 4:
+    if conv.groups == 1 or conv.inputs > (1 if conv.by_batch else MOST_INPUTS):
+        return "convolution-groups"
+    if conv.inputs > FEW_INPUTS and turned(conv):
         return "convolution-groups"
     return "convolution-window" if conv.window * conv.inputs > MAX_TERMS else None
 
@@ -62,11 +70,11 @@ def forbids_window_products(conv: Convolution) -> str | None:
 
 
 def forbids_as_fast(conv: Convolution) -> str | None:
-    """XLA is as fast for narrow products, and for several results in more than one dimension."""
+    """XLA is as fast for narrow products, for sequences, and for several results."""
     if min(conv.batch, conv.outputs) < MIN_CHANNELS:
         return "convolution-groups"
-    several = conv.places > 1 and len(conv.axes) > 1 and not conv.holes
-    return "convolution-window" if several else None
+    as_fast = (conv.places > 1 or len(conv.axes) == 1) and not conv.holes
+    return "convolution-window" if as_fast else None
 
 
 def forbids_diagonal(conv: Convolution) -> str | None:

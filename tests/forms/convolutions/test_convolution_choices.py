@@ -69,6 +69,39 @@ def test_grouped_layers_and_their_gradients(seen):
     assert "convolution-diagonal" in names
 
 
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_groups_of_some_channels_and_their_gradients(seen, layout):
+    x, weights = normal(2, 24, 24, 40), normal(3, 3, 8, 40, seed=1)
+    if layout == "NCHW":
+        x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
+    check(both_gradients(layer(groups=5, layout=layout)), x, weights)
+    names = sorted(choice.form.name for choice in seen)
+    assert names == ["convolution-diagonal", "convolution-shifts", "convolution-shifts"]
+
+
+@pytest.mark.parametrize(("size", "window"), [(3, 3), (3, 5), (6, 7)])
+def test_weights_of_depthwise_layers_on_few_pixels(seen, size, window):
+    gradient = jax.grad(lambda w, x: jnp.sum(jnp.sin(layer(groups=96)(x, w))))
+    check(gradient, normal(window, window, 1, 96), normal(8, size, size, 96, seed=1))
+    assert "convolution-sums" in [choice.form.name for choice in seen]
+
+
+def test_weights_of_grouped_layers_on_few_pixels(seen):
+    gradient = jax.grad(lambda w, x: jnp.sum(jnp.sin(layer(groups=19)(x, w))))
+    check(gradient, normal(3, 3, 8, 152), normal(8, 3, 3, 152, seed=1))
+    assert "convolution-diagonal" in [choice.form.name for choice in seen]
+
+
+def test_sequences_leave_gradients_by_weights_to_xla(seen):
+    def fn(x, weights):
+        return lax.conv_general_dilated(
+            x, weights, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
+        )
+
+    check(both_gradients(fn), normal(4, 512, 32), normal(3, 32, 32, seed=1))
+    assert not seen
+
+
 def test_weights_of_a_product_over_channels(seen):
     check(both_gradients(layer()), normal(1, 28, 28, 32), normal(1, 1, 32, 64, seed=1))
     assert [choice.form.name for choice in seen] == ["convolution-window-product"]

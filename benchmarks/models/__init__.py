@@ -1,0 +1,1 @@
+"""Whole models in jax and PyTorch, from one definition and the same weights."""
