@@ -47,8 +47,7 @@ def _ratio(found: Comparison) -> str:
 
 
 def _forget() -> None:
-    recorder.state.now.cons.clear()
-    recorder.state.now.live.clear()
+    recorder.state.now.restart()
 
 
 def record_cost(operations: int = 1_000, repeats: int = 30) -> dict[str, float]:
