@@ -18,14 +18,8 @@ from graphopt.lazy.errors import LazyBufferError, LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS as ARRAY
 from graphopt.lazy.ops.elementwise import OPS
 from graphopt.lazy.record import operands, recorder
-from graphopt.lazy.record.recorder import (
-    record,
-    record1,
-    record2,
-    record_number,
-    record_number_first,
-    scalar_beside,
-)
+from graphopt.lazy.record.beside_numbers import record_number, record_number_first
+from graphopt.lazy.record.recorder import record, record1, record2, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.runtime import cut
 

@@ -197,58 +197,6 @@ def record2(op: Op, a: Node, b: Node) -> Any:
     return _general(local, op, (), (a, b), (a.aval, b.aval), None)
 
 
-def record_number(op: Op, a: Node, value: Any) -> Any:
-    """Records an operation on a value and a Python number (bool, int, float or complex)."""
-    local = state.now
-    move = local.next
-    if (
-        move.right is op
-        and local.values[move.a] is a
-        and type(value) is move.kind
-        and value != 0
-        and value != 1
-    ):
-        local.next = move.next
-        local.numbers.append(value)
-        return _result(local, move)
-    found = record2(op, a, scalar_beside(value, a.aval))
-    _expect_number(local.next.parent, op, 1, type(value))
-    return found
-
-
-def record_number_first(op: Op, value: Any, b: Node) -> Any:
-    """Records an operation on a Python number and a value; see `record_number`."""
-    local = state.now
-    move = local.next
-    if (
-        move.left is op
-        and local.values[move.a] is b
-        and type(value) is move.kind
-        and value != 0
-        and value != 1
-    ):
-        local.next = move.next
-        local.numbers.append(value)
-        return _result(local, move)
-    found = record2(op, scalar_beside(value, b.aval), b)
-    _expect_number(local.next.parent, op, 0, type(value))
-    return found
-
-
-def _expect_number(move: Move | None, op: Op, position: int, kind: type) -> None:
-    """Lets a move be followed without a node for its number, which may be any but 0 and 1."""
-    if move is None or move.op is not op or move.merged or move.kind is kind or not move.instr:
-        return  # the cut of a trace that is too long leaves nothing
-    aval, code = move.instr.in_avals[position], move.codes[1 - position]
-    is_number = type(move.operands[position]) is int and move.operands[position] < 0
-    if code > 0 and is_number and aval.dtype.is_float:
-        move.a, move.kind = code, kind
-        if position:
-            move.right = op
-        else:
-            move.left = op
-
-
 def record(
     op: Op, inputs: tuple[Node, ...], params: tuple[Any, ...] = (), device: Any = None
 ) -> Any:
@@ -262,7 +210,7 @@ def record(
         and move.params == params
     ):
         local.next = move.next
-        return _result(local, move)
+        return result(local, move)
     key = (params, tuple([node.aval for node in inputs]) if inputs else device)
     return _general(local, op, params, inputs, key, device)
 
@@ -273,7 +221,7 @@ def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
     move = local.next
     if move.instr is instr and len(inputs) == 1 and local.values[move.a] is inputs[0]:
         local.next = move.next
-        return _result(local, move)
+        return result(local, move)
     return _recorded(local, instr, inputs, local.recording.codes(inputs), False)
 
 
@@ -336,7 +284,7 @@ def _enter(local: Recorder, move: Move, inputs: tuple[Node, ...]) -> Any:
     return _limited(local, move)
 
 
-def _result(local: Recorder, move: Move) -> Any:
+def result(local: Recorder, move: Move) -> Any:
     """The handle of a move's result; operands are entered, the cursor is moved."""
     if move.merged:
         node = local.values[move.slot]
@@ -354,7 +302,7 @@ def _result(local: Recorder, move: Move) -> Any:
 
 
 def _limited(local: Recorder, move: Move) -> Any:
-    tensor = _result(local, move)
+    tensor = result(local, move)
     recording = local.recording
     if len(local.values) + recording.weight > local.limit:
         traces.keep_slow(move)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from graphopt.lazy.core.node import CONST, Instr, Node
+from graphopt.lazy.core.node import Instr, Node
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.traces import Move, Recording
 
@@ -89,10 +89,8 @@ class Place:
             return None
         block, references = known
         values = self.recording.values
-        return block, [
-            values[x] if type(x) is int else x if type(x) is Node else self.recording.number_of(*x)
-            for x in references
-        ]
+        number = self.recording.number_of
+        return block, [values[x] if type(x) is int else number(*x) for x in references]
 
     def keep(self, block: Any, given: list[Node]) -> None:
         """Remembers what `find` returns."""
@@ -104,8 +102,6 @@ class Place:
                 references.append(place)
             elif node in places:
                 references.append((places[node], node.instr))
-            elif node.instr is not None and node.instr.op is CONST:
-                references.append(node)
             else:
                 return
         if self.move.blocks is None:

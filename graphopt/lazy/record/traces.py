@@ -37,8 +37,7 @@ class Move:
         params: its parameters.
         codes: one per operand.
         unique: never merged with an equal operation.
-        operands: per operand, the place of its value, a constant's node, or minus one minus the
-            place of a number.
+        operands: per operand, the place of its value, or minus one minus the place of a number.
         slot: place of the result.
         slow: never predicted.
         merged: the result is that of an equal operation before.
@@ -72,7 +71,7 @@ class Move:
         self.params: Any = None if instr is None else instr.params
         self.codes: Any = codes
         self.unique = unique
-        self.operands: tuple[Any, ...] = ()
+        self.operands: tuple[int, ...] = ()
         self.slot = 0
         self.slow = False
         self.merged = False
@@ -81,7 +80,11 @@ class Move:
         self.children: dict[Any, Move] | None = None
         self.cuts: dict[Any, Any] | None = None
         self.blocks: dict[Any, Any] | None = None
-        self.unary = self.binary = self.parametric = self.right = self.left = None
+        self.unary: Op | None = None
+        self.binary: Op | None = None
+        self.parametric: Op | None = None
+        self.right: Op | None = None
+        self.left: Op | None = None
         self.kind: Any = None
         self.a = self.b = 0
         if instr is None:
@@ -104,12 +107,12 @@ class Move:
         if met == [True]:
             self.a = self.codes[0]
             if self.params:
-                self.parametric = op  # type: ignore[assignment]
+                self.parametric = op
             else:
-                self.unary = op  # type: ignore[assignment]
+                self.unary = op
         elif met == [True, True] and not self.params:
             self.a, self.b = self.codes
-            self.binary = op  # type: ignore[assignment]
+            self.binary = op
 
 
 class Tree:
@@ -137,8 +140,9 @@ class Recording:
     """The values of one trace while it is recorded.
 
     Attributes:
-        values: nodes by place: buffers at their first use, and results; the first place is empty.
-        slots: places of the buffers.
+        values: nodes by place: buffers and constants at their first use, and results; the first place
+            is empty.
+        slots: places of the buffers and constants.
         numbers: values of the scalar parameters, in order of use.
         number_nodes: their nodes, where there are any.
         number_places: the reverse.
@@ -172,28 +176,31 @@ class Recording:
     def codes(self, inputs: tuple[Node, ...]) -> tuple[int, ...]:
         """How operands stand in the trace; see `Move`. Changes nothing."""
         found = []
-        fresh: list[Node] = []
+        fresh: dict[Node, int] = {}  # new to the trace -> code of its further uses
+        values = numbers = 0
         for node in inputs:
             if node.recording is self:
                 found.append(node.move.slot)
                 continue
-            slot = self.slots.get(node)
-            if slot is None:
+            code = self.slots.get(node) or fresh.get(node)
+            if code is None:
                 instr = node.instr
-                if node.data is not None and instr is not None:
-                    place = self.number_places.get(node)
-                    slot = -instr.id if place is None else -MET - place
-                elif node in fresh:
-                    slot = len(self.values) + fresh.index(node)
+                if node.data is None or instr is None or instr.op is CONST:
+                    fresh[node] = len(self.values) + values
+                    values += 1
+                    code = -(instr or node.aval).id if node.data is not None else -node.aval.id
+                elif (place := self.number_places.get(node)) is not None:
+                    code = -MET - place
                 else:
-                    fresh.append(node)
-                    slot = -node.aval.id
-            found.append(slot)
+                    fresh[node] = -MET - len(self.numbers) - numbers
+                    numbers += 1
+                    code = -instr.id
+            found.append(code)
         return tuple(found)
 
-    def enter(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> tuple[Any, ...]:
-        """Gives new buffers and numbers their places; returns operands as in `Move.operands`."""
-        found: list[Any] = []
+    def enter(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> tuple[int, ...]:
+        """Gives new values and numbers their places; returns operands as in `Move.operands`."""
+        found: list[int] = []
         for node, code in zip(inputs, codes, strict=True):
             if code > 0:
                 found.append(code)
@@ -202,26 +209,24 @@ class Recording:
                 found.append(-1 - (-code - MET))
                 continue
             instr = node.instr
-            if node.data is None or instr is None:
-                found.append(len(self.values))
-                self.slots[node] = len(self.values)
-                self.values.append(node)
-                self.held_bytes += node.aval.nbytes
-                if node.data is None:
-                    self.foreign = True
-            elif instr.op is CONST:
-                found.append(node)
-            else:
+            if node.data is not None and instr is not None and instr.op is not CONST:
                 self._keep_number(len(self.numbers), node)
                 found.append(-1 - len(self.numbers))
                 self.numbers.append(node.data)
+                continue
+            found.append(len(self.values))
+            self.slots[node] = len(self.values)
+            self.values.append(node)
+            self.held_bytes += node.aval.nbytes
+            if node.data is None:
+                self.foreign = True
         return tuple(found)
 
     def operands(self, move: Move) -> tuple[Node, ...]:
         """The nodes of a move's operands."""
         values = self.values
         return tuple([
-            x if type(x) is Node else values[x] if x >= 0 else self.number(-1 - x, move)
+            values[x] if x >= 0 else self.number(-1 - x, move)
             for x in move.operands
         ])  # fmt: skip
 
