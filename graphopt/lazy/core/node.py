@@ -35,7 +35,7 @@ class Aval:
         parts: for the value of an operation with several outputs, their avals; else None.
     """
 
-    __slots__ = ("device", "dtype", "id", "parts", "shape", "size")
+    __slots__ = ("_nbytes", "device", "dtype", "id", "parts", "shape", "size")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Aval:
         self.device = device
         self.size = math.prod(shape)
         self.parts = parts
+        self._nbytes = self.size * dtype.itemsize
 
     @property
     def ndim(self) -> int:
@@ -59,7 +60,7 @@ class Aval:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.size * self.dtype.itemsize
+        return self._nbytes
 
     def __repr__(self) -> str:
         if self.parts is not None:

@@ -278,10 +278,16 @@ def _recorded(
 
 def _enter(local: Recorder, move: Move, inputs: tuple[Node, ...]) -> Any:
     """Follows a move whose codes agree with those of the operands."""
-    if min(move.codes, default=1) < 0:
-        local.recording.enter(inputs, move.codes)
+    recording = local.recording
+    if move.fresh:
+        recording.follow(inputs, move.codes)
     local.next = move.next
-    return _limited(local, move)
+    if (
+        len(local.values) + recording.weight >= local.limit
+        or recording.held_bytes > recording.limit_bytes
+    ):
+        return _limited(local, move)
+    return result(local, move)
 
 
 def result(local: Recorder, move: Move) -> Any:

@@ -46,6 +46,7 @@ class Move:
         parent: the move before; None at the root.
         next: the move that came last after this one, or the end of what is known.
         children: further moves that came after this one; None if there is one at most.
+        fresh: some operand is new to the trace, or a number.
         cuts: what is known of cuts after this move, by what was asked for.
         blocks: backward passes known at this move.
         unary: the operation, if it has one operand that is a value met before, and no parameters.
@@ -59,9 +60,9 @@ class Move:
     """
 
     __slots__ = (
-        "a", "aval", "b", "binary", "blocks", "children", "codes", "cuts", "instr", "kind", "left",
-        "merged", "next", "op", "operands", "parametric", "params", "parent", "right", "slot", "slow",
-        "src", "unary", "unique",
+        "a", "aval", "b", "binary", "blocks", "children", "codes", "cuts", "fresh", "instr", "kind",
+        "left", "merged", "next", "op", "operands", "parametric", "params", "parent", "right", "slot",
+        "slow", "src", "unary", "unique",
     )  # fmt: skip
 
     def __init__(self, parent: Move | None, instr: Instr | None, codes: Any, unique: bool) -> None:
@@ -71,6 +72,7 @@ class Move:
         self.params: Any = None if instr is None else instr.params
         self.codes: Any = codes
         self.unique = unique
+        self.fresh = bool(codes) and min(codes) < 0
         self.operands: tuple[int, ...] = ()
         self.slot = 0
         self.slow = False
@@ -221,6 +223,22 @@ class Recording:
             if node.data is None:
                 self.foreign = True
         return tuple(found)
+
+    def follow(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> None:
+        """`enter` for operands whose places are known."""
+        for node, code in zip(inputs, codes, strict=True):
+            if code > 0 or code <= -MET:
+                continue
+            if node.instr is None or node.data is None or node.instr.op is CONST:
+                values = self.values
+                self.slots[node] = len(values)
+                values.append(node)
+                self.held_bytes += node.aval.nbytes
+                if node.data is None:
+                    self.foreign = True
+            else:
+                self._keep_number(len(self.numbers), node)
+                self.numbers.append(node.data)
 
     def operands(self, move: Move) -> tuple[Node, ...]:
         """The nodes of a move's operands."""
