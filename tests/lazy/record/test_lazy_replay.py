@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import graphopt.lazy as lt
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import recorder, traces
+from graphopt.lazy.runtime import compiling
 
 DATA = [np.random.default_rng(k).normal(size=(2, 3)).astype(np.float32) for k in range(4)]
 
@@ -115,6 +116,7 @@ def fresh() -> Iterator[None]:
     lt.reset_metrics()
     yield
     lt.sync()
+    compiling.background.drain()  # later tests count compiles
 
 
 def test_a_loop_follows_from_its_second_round_on() -> None:
