@@ -252,6 +252,7 @@ def _memory(budget_s: float) -> str:
 _MEASUREMENTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("recording", "3 us per operation", _recording),
     ("cached cut", "60 us + 3 us per operation", _cached_sync),
+    ("training step, width 32", "1.25x", _training(32)),
     ("training step, width 128", "1.10x", _training(128)),
     ("training step, width 512", "1.10x", _training(512)),
     ("host time of a training step", "none", _host),
