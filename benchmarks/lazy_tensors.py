@@ -47,8 +47,7 @@ def _ratio(found: Comparison) -> str:
 
 
 def _forget() -> None:
-    recorder.state.now.cons.clear()
-    recorder.state.now.live.clear()
+    recorder.state.now.restart()
 
 
 def record_cost(operations: int = 1_000, repeats: int = 30) -> dict[str, float]:
@@ -253,6 +252,7 @@ def _memory(budget_s: float) -> str:
 _MEASUREMENTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("recording", "3 us per operation", _recording),
     ("cached cut", "60 us + 3 us per operation", _cached_sync),
+    ("training step, width 32", "1.25x", _training(32)),
     ("training step, width 128", "1.10x", _training(128)),
     ("training step, width 512", "1.10x", _training(512)),
     ("host time of a training step", "none", _host),

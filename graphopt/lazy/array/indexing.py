@@ -246,7 +246,9 @@ def _expanded_scalar(x: Any, entries: list[Any]) -> list[Any]:
 
 
 _known: Final[dict[Any, Any]] = {}
-"""(operand's aval, signature of the index) -> instruction."""
+"""(operand's aval, signature of the index) -> instruction, positions that are parameters."""
+
+MAX_KNOWN: Final = 4096
 
 
 def _signature(key: Any) -> Any:
@@ -282,13 +284,20 @@ def getitem(x: Any, key: Any) -> Any:
     if mark is not None:
         known = _known.get((x._node.aval, mark))
         if known is not None:
-            return recorder.record_known(known, (x._node,))
+            instr, values = known
+            if not values:
+                return recorder.record_known(instr, (x._node,))
+            places = [scalar(value, DEFAULT_INDEX, x.device) for value in values]
+            return recorder.record_known(instr, (x._node, *places))
     x, key = _with_scalar_masks(x, key)
     index = parse(x, key)
-    if mark is not None and not index.extra:
-        instr = recorder.instruction(BASIC, (x._node,), (index.items,))
-        _known[x._node.aval, mark] = instr
-        return recorder.record_known(instr, (x._node,))
+    if mark is not None and not index.advanced:
+        inputs = (x._node, *index.extra)
+        instr = recorder.instruction(BASIC, inputs, (index.items,))
+        if len(_known) >= MAX_KNOWN:
+            _known.clear()
+        _known[x._node.aval, mark] = instr, tuple([node.data for node in index.extra])
+        return recorder.record_known(instr, inputs)
     op = GATHER if index.advanced else BASIC
     return record(op, (x._node, *index.extra), (index.items,))
 

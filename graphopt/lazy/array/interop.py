@@ -126,7 +126,7 @@ def from_dlpack(x: Any, /, *, device: Any = _UNSET, copy: Any = _UNSET) -> Any:
             fix="Pass an object with __dlpack__.",
         )
     if isinstance(x, TensorBase):
-        result = recorder._held(x._node)
+        result = recorder.hold(x._node)
     elif isinstance(x, jax.Array):
         result = from_jax(x)
     elif copy is False:

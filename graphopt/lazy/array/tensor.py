@@ -18,6 +18,7 @@ from graphopt.lazy.errors import LazyBufferError, LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS as ARRAY
 from graphopt.lazy.ops.elementwise import OPS
 from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.beside_numbers import record_number, record_number_first
 from graphopt.lazy.record.recorder import record, record1, record2, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.runtime import cut
@@ -42,15 +43,13 @@ def _operator(op: Op) -> Any:
         if type(other) is Tensor:
             return record2(op, self._node, other._node)
         if type(other) in _PLAIN:
-            node = self._node
-            return record2(op, node, scalar_beside(other, node.aval))
+            return record_number(op, self._node, other)
         node = _other(other, self)
         return NotImplemented if node is None else record2(op, self._node, node)
 
     def reflected(self: Any, other: Any) -> Any:
         if type(other) in _PLAIN:
-            node = self._node
-            return record2(op, scalar_beside(other, node.aval), node)
+            return record_number_first(op, other, self._node)
         node = _other(other, self)
         return NotImplemented if node is None else record2(op, node, self._node)
 
@@ -333,7 +332,7 @@ class Tensor(TensorBase):
         return restore, (np.array(cut.host(self._node, "pickle")),)
 
     def __copy__(self) -> Tensor:
-        found: Tensor = recorder._held(self._node)
+        found: Tensor = recorder.hold(self._node)
         return found
 
     def __deepcopy__(self, memo: Any) -> Tensor:
@@ -348,7 +347,7 @@ class Tensor(TensorBase):
     def __setitem__(self, key: Any, value: Any, /) -> None:
         self._node = indexing.setitem(self, key, value)._node
         if self._node.data is None:
-            recorder.state.now.live.append(recorder._ref(self))
+            recorder.note(self)
 
     @property
     def at(self) -> Any:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final
 
+from graphopt.lazy.core import source_lines
+
 MAX_EVENTS: Final = 200
 """Cuts and recompiles that are remembered one by one; counts go on beyond that."""
 
@@ -46,11 +48,11 @@ class _State:
     lock: threading.Lock = field(default_factory=threading.Lock)
     counts: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
-    lines: Counter[str] = field(default_factory=Counter)
+    lines: Counter[Any] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
-    cuts: deque[Cut] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    cuts: deque[Any] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     recompiles: deque[Any] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
 
 
@@ -78,12 +80,36 @@ def timed(name: str) -> Iterator[None]:
         spent(name, perf_counter() - start)
 
 
-def cut(event: Cut) -> None:
-    """Records a cut."""
-    _state.causes[event.cause] += 1
-    if len(_state.lines) < 10_000 or event.line in _state.lines:
-        _state.lines[event.line] += 1
-    _state.cuts.append(event)
+def cut(
+    cause: str, source: source_lines.Source | None, nodes: int, graph: str, how: str, seconds: float
+) -> None:
+    """Records a cut; see `Cut`. The source is turned into a line when somebody looks."""
+    counts = _state.counts
+    counts["graphs"] += 1
+    counts["nodes"] += nodes
+    counts[_RUNS.get(how, "traced_runs")] += 1
+    with _state.lock:
+        _state.seconds["cut"] += seconds  # type: ignore[assignment]
+    _state.causes[cause] += 1
+    if len(_state.lines) < 10_000 or source in _state.lines:
+        _state.lines[source] += 1
+    _state.cuts.append((cause, source, nodes, graph, how, seconds))
+
+
+_RUNS: Final = {"op by op": "op_by_op", "compiled": "compiled_runs"}
+
+
+def as_cut(event: Any) -> Cut:
+    """A remembered cut with its line."""
+    cause, source, *rest = event
+    return Cut(cause, source_lines.line_of(source), *rest)
+
+
+def _lines() -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for source, times in _state.lines.items():
+        found[source_lines.line_of(source)] += times
+    return dict(found)
 
 
 def fallback(name: str) -> None:
@@ -117,6 +143,7 @@ class Metrics:
         traced_runs: graphs that became part of a jax transformation.
         nodes: operations in all graphs run.
         evictions: executables dropped from the cache.
+        followed: cuts whose graph was known by the trace that was followed, without a look-up.
         cut_causes: cause -> cuts.
         cut_lines: ``file:line`` -> cuts.
         fallbacks: what fell back -> times.
@@ -134,6 +161,7 @@ class Metrics:
     traced_runs: int
     nodes: int
     evictions: int
+    followed: int
     cut_causes: dict[str, int]
     cut_lines: dict[str, int]
     fallbacks: dict[str, int]
@@ -148,7 +176,7 @@ class Metrics:
         hit = self.cache_hits / self.graphs if self.graphs else 0.0
         lines = [
             f"{self.graphs} graphs, {self.nodes} operations, {self.distinct_graphs} distinct; "
-            f"cache hits {hit:.0%}",
+            f"cache hits {hit:.0%}, followed {self.followed}",
             f"runs: {self.compiled_runs} compiled, {self.op_by_op} op by op, "
             f"{self.traced_runs} traced; {self.compiles} compiles, {self.evictions} evictions",
             "cut causes: " + _table(self.cut_causes),
@@ -166,7 +194,7 @@ def _table(counts: dict[str, int]) -> str:
 
 _COUNTERS: Final = (
     "graphs", "distinct_graphs", "cache_hits", "compiles", "op_by_op", "compiled_runs",
-    "traced_runs", "nodes", "evictions",
+    "traced_runs", "nodes", "evictions", "followed",
 )  # fmt: skip
 
 
@@ -176,11 +204,11 @@ def metrics() -> Metrics:
         return Metrics(
             **{name: _state.counts[name] for name in _COUNTERS},
             cut_causes=dict(_state.causes),
-            cut_lines=dict(_state.lines),
+            cut_lines=_lines(),
             fallbacks=dict(_state.fallbacks),
             optimizer=dict(_state.outcomes),
             seconds=dict(_state.seconds),
-            cuts=tuple(_state.cuts),
+            cuts=tuple(map(as_cut, _state.cuts)),
         )
 
 

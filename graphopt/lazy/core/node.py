@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from types import CodeType
 from typing import Any, Final
 
@@ -16,8 +17,10 @@ from graphopt.lazy.core import dtypes
 from graphopt.lazy.core.dtypes import DType
 
 _next_id: Final = itertools.count(1).__next__
-next_uid: Final = itertools.count(1).__next__
-"""Numbers nodes in the order of their recording: an order in which inputs come first."""
+_by_uid: Final = attrgetter("uid")
+
+PLACES: Final = 40
+"""Bits of a node's number that are its place in its recording; those above are the recording's."""
 
 
 class Aval:
@@ -32,7 +35,7 @@ class Aval:
         parts: for the value of an operation with several outputs, their avals; else None.
     """
 
-    __slots__ = ("device", "dtype", "id", "parts", "shape", "size")
+    __slots__ = ("_nbytes", "device", "dtype", "id", "parts", "shape", "size")
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Aval:
         self.device = device
         self.size = math.prod(shape)
         self.parts = parts
+        self._nbytes = self.size * dtype.itemsize
 
     @property
     def ndim(self) -> int:
@@ -56,7 +60,7 @@ class Aval:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.size * self.dtype.itemsize
+        return self._nbytes
 
     def __repr__(self) -> str:
         if self.parts is not None:
@@ -181,17 +185,24 @@ class Node:
     and `data` is a Python number). A pending node turns into a leaf when it is computed; it never
     changes otherwise.
 
+    Of a pending node, recording sets `aval`, `data`, `move` and `recording` alone; what these two say
+    (`uid`, `instr`, `inputs`, `src`) is filled in when somebody asks for it.
+
     Attributes:
-        uid: recording number; inputs have smaller ones.
+        uid: recording number of a pending node; inputs have smaller ones.
         instr: how it is computed.
         inputs: nodes it is computed from; empty for leaves.
         aval: shape, dtype, device.
         data: jax array, NumPy array, Python number, or None.
         src: (code object, instruction offset) of the user's line that recorded it, or None.
         check: outcome of the index checks that a leaf depends on; None if there are none.
+        move: what was recorded, as part of a trace that may repeat (`record.traces.Move`).
+        recording: where the operands are found; None for nodes that are not pending.
     """
 
-    __slots__ = ("__weakref__", "aval", "check", "data", "inputs", "instr", "src", "uid")
+    __slots__ = (
+        "aval", "check", "data", "inputs", "instr", "move", "recording", "src", "uid",
+    )  # fmt: skip
 
     uid: int
     instr: Instr | None
@@ -200,23 +211,79 @@ class Node:
     data: Any
     src: tuple[CodeType, int] | None
     check: Any
+    move: Any
+    recording: Any
 
     @property
     def pending(self) -> bool:
         """Not computed yet."""
         return self.data is None
 
+    def __getattr__(self, name: str) -> Any:
+        """Fills in what recording left out; Python asks for unset slots only."""
+        if name in ("move", "recording"):
+            raise AttributeError(name)
+        recording = self.recording
+        if recording is None and name != "check":  # another thread filled it in meanwhile
+            return object.__getattribute__(self, name)
+        if name == "inputs":
+            self.inputs = recording.operands(self.move)
+        elif name == "instr":
+            self.instr = self.move.instr
+        elif name == "uid":
+            self.uid = recording.base + self.move.slot
+        elif name == "src":
+            self.src = self.move.src
+        elif name == "check":
+            self.check = None
+        else:
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
+
+    def detach(self) -> None:
+        """Fills in everything, so that the node needs its recording no more."""
+        if self.recording is not None:
+            _ = self.uid, self.instr, self.inputs, self.src
+            self.recording = None
+
 
 def leaf(data: Any, aval: Aval) -> Node:
     """A node that holds a buffer."""
+    return value_node(data, aval, None)
+
+
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    """Pending nodes, inputs first."""
+    found = sorted(nodes, key=_by_uid)
+    if not found or found[0].uid >> PLACES == found[-1].uid >> PLACES:
+        return found
+    position = {node: k for k, node in enumerate(found)}  # threads: numbers need not be in order
+    if all(position.get(x, -1) < k for node, k in position.items() for x in node.inputs):
+        return found
+    done: dict[Node, None] = {}
+    for root in found:
+        todo = [root]
+        while todo:
+            node = todo[-1]
+            missing = [x for x in node.inputs if x in position and x not in done]
+            todo.extend(missing)
+            if not missing:
+                done[node] = None
+                todo.pop()
+    return list(done)
+
+
+def value_node(data: Any, aval: Aval, instr: Instr | None) -> Node:
+    """A node that holds a value: a leaf, or a scalar parameter or constant with its instruction."""
     node = Node()
-    node.uid = next_uid()
-    node.instr = None
+    node.uid = 0
+    node.instr = instr
     node.inputs = ()
     node.aval = aval
     node.data = data
     node.src = None
     node.check = None
+    node.recording = None
     return node
 
 

@@ -62,8 +62,8 @@ def _from_tensor(x: Any, wanted: DType | None, device: Any, copy: bool | None) -
     if device is not None:
         x = interop.to_device(x, device)
     if wanted is not None and wanted is not x.dtype:
-        return recorder.new_tensor_like(operands.cast(x._node, wanted))
-    return recorder._held(x._node) if copy else x
+        return recorder.hold(operands.cast(x._node, wanted))
+    return recorder.hold(x._node) if copy else x
 
 
 def _numpy_of(obj: Any, wanted: DType | None) -> np.ndarray[Any, Any]:
@@ -233,7 +233,7 @@ def arange(
             result = result * step
         if start != 0:
             result = result + start
-        return recorder.new_tensor_like(operands.cast(result._node, wanted))
+        return recorder.hold(operands.cast(result._node, wanted))
     values = start + np.arange(count, dtype=np.float64) * step
     return _leaf(values.astype(wanted.np), device)
 

@@ -139,7 +139,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     nodes = [operands.cast(n, dtype) for n in (a, b)]
     from graphopt.lazy.namespace.manipulation import broadcast_arrays
 
-    x, y = broadcast_arrays(*map(recorder.new_tensor_like, nodes))
+    x, y = broadcast_arrays(*map(recorder.hold, nodes))
     where = axis if axis < 0 else axis - len(a.aval.shape)
     return record(OPS["cross"], (x._node, y._node), (where,))
 
@@ -195,7 +195,7 @@ def matrix_power(x: Any, n: int, /) -> Any:
 
         one = eye(node.aval.shape[-1], dtype=node.aval.dtype, device=node.aval.device)
         return broadcast_to(one, node.aval.shape)
-    result, base = None, recorder.new_tensor_like(node)
+    result, base = None, recorder.hold(node)
     while n:
         if n & 1:
             result = base if result is None else matmul(result, base)
@@ -225,7 +225,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     from graphopt.lazy.namespace.manipulation import reshape
 
     node = _floating(x, "matrix_norm")
-    x = recorder.new_tensor_like(node)
+    x = recorder.hold(node)
     if ord is None or ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in ("nuc", 2, -2):

@@ -216,7 +216,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Any:
     from graphopt.lazy.namespace.searching import take
 
     chosen = recorder.new_tensor(operands.from_numpy(indices, node.aval.device, copy=False))
-    return take(recorder.new_tensor_like(node), chosen, axis=position)
+    return take(recorder.hold(node), chosen, axis=position)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:

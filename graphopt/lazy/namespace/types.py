@@ -41,9 +41,9 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
             fix="Take lt.real first.",
         )
     if wanted is not node.aval.dtype:
-        x = recorder.new_tensor_like(operands.cast(node, wanted))
+        x = recorder.hold(operands.cast(node, wanted))
     elif copy or not isinstance(x, TensorBase):
-        x = recorder.new_tensor_like(node)
+        x = recorder.hold(node)
     return x if device is None else interop.to_device(x, device)
 
 

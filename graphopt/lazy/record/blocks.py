@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Final
 
 from graphopt.lazy.core.infer import infer
-from graphopt.lazy.core.node import CONST, SCALAR, Instr, Node, Op, tuple_aval
+from graphopt.lazy.core.node import CONST, SCALAR, Instr, Node, Op, in_order, tuple_aval
 from graphopt.lazy.core.source_lines import Source
 from graphopt.lazy.record import recorder
 
 BLOCK: Final = Op("block", lambda *_: None)
 """Several operations; its only parameter is the `Block`. Plans never contain it."""
-
-_by_uid: Final = attrgetter("uid")
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ def make_block(given: Sequence[Node], asked: Sequence[Node]) -> Block | None:
             consts[node] = None
         else:
             return None
-    order = sorted(inner, key=_by_uid)
+    order = in_order(inner)
     numbers = {node: k for k, node in enumerate((*used, *consts, *order))}
     steps = tuple(
         BlockStep(node.instr, tuple(numbers[x] for x in node.inputs), node.src)
@@ -131,9 +128,9 @@ def record_block(block: Block, given: Sequence[Node]) -> list[Any]:
     found = []
     for result in block.results:
         if isinstance(result, Node):
-            found.append(recorder.new_tensor_like(result))
+            found.append(recorder.hold(result))
         elif result < 0:
-            found.append(recorder.new_tensor_like(given[-1 - result]))
+            found.append(recorder.hold(given[-1 - result]))
         else:
             found.append(outputs[result])
     return found

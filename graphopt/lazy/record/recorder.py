@@ -1,65 +1,29 @@
-"""Recording: operands in, tensors with hash-consed nodes out. The hot path of the package."""
+"""Recording: operands in, tensors out. The hot path of the package.
+
+What is recorded is compared with what came next the last time (`traces`). Where it agrees, a result is
+a node and a handle; nothing is inferred or looked up.
+"""
 
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
+from threading import local as _thread_local
 from typing import Any, Final
 
-import numpy as np
-
-from graphopt.lazy.core import dtypes, source_lines
-from graphopt.lazy.core.dtypes import DType
+from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.infer import infer
-from graphopt.lazy.core.node import (
-    CONST,
-    Aval,
-    Instr,
-    Node,
-    Op,
-    aval_of,
-    leaf,
-    next_uid,
-    scalar_instr,
-)
-from graphopt.lazy.errors import ConversionError
+from graphopt.lazy.core.node import Aval, Instr, Node, Op
+from graphopt.lazy.record import traces
+from graphopt.lazy.record.numbers import scalar, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.record.traces import Move, Recording
+
+__all__ = ["scalar", "scalar_beside"]
 
 _ref: Final = weakref.ref
 _new: Final[Any] = object.__new__
-_get_frame: Final = sys._getframe
-_internal: Final = source_lines._internal
-
-
-class Recorder:
-    """What one thread has recorded and not yet computed.
-
-    Attributes:
-        cons: (instruction, input numbers ...) -> weak reference to the pending node.
-        live: weak references to tensors that were pending when they were made.
-        tapes: active gradient tapes, innermost last; each records what is computed under it.
-        limit: recorded nodes that cause an automatic cut.
-        step: innermost `lt.step()` that is active, or None.
-        weight: operations in recorded blocks since the last cut.
-    """
-
-    __slots__ = ("cons", "limit", "live", "step", "tapes", "weight")
-
-    def __init__(self) -> None:
-        self.cons: dict[Any, weakref.ref[Node]] = {}
-        self.live: list[weakref.ref[TensorBase]] = []
-        self.tapes: tuple[Any, ...] = ()
-        self.limit = settings.trace_limit
-        self.step: Any = None
-        self.weight = 0
-
-
-class _Threads(threading.local):
-    """The recorder of the thread that asks: one look-up of thread-local data per operation."""
-
-    def __init__(self) -> None:
-        self.now = Recorder()
+_references: Final[Any] = sys.getrefcount
 
 
 class Settings:
@@ -68,13 +32,108 @@ class Settings:
     Attributes:
         trace_limit: recorded operations that cause an automatic cut, outside of a step.
         step_limit: the same inside of a step.
+        replay: recordings follow what was recorded before.
     """
 
     trace_limit = 2_000
     step_limit = 20_000
+    replay = True
 
 
 settings: Final = Settings()
+
+
+class Recorder:
+    """What one thread has recorded and not yet computed.
+
+    Attributes:
+        next: the move that is expected, or the end of what is known; its parent is the last one.
+        recording: values since the last cut.
+        values: those of `recording`.
+        numbers: those of `recording`.
+        handles: those of `recording`.
+        left: weak references to tensors that were pending at the last cut and stayed so.
+        tapes: active gradient tapes, innermost last; each covers what is recorded under it.
+        limit: recorded values that cause an automatic cut.
+        step: innermost `lt.step()` that is active, or None.
+    """
+
+    __slots__ = (
+        "handles", "left", "limit", "next", "numbers", "recording", "step", "tapes", "values",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.left: list[weakref.ref[TensorBase]] = []
+        self.tapes: tuple[Any, ...] = ()
+        self.limit = settings.trace_limit
+        self.step: Any = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins a recording at the root of the tree; what was recorded stays with its nodes."""
+        for tape in self.tapes:
+            tape.pause(self)
+        if traces.tree.moves > traces.MAX_MOVES:
+            traces.tree.clear()
+        self.recording = Recording()
+        self.values = self.recording.values
+        self.numbers = self.recording.numbers
+        self.handles = self.recording.handles
+        self.next: Move = traces.tree.root.next if settings.replay else traces.Tree().root.next
+        for tape in self.tapes:
+            tape.resume(self)
+
+    def live(self) -> list[Node]:
+        """Nodes of tensors that somebody holds and that are pending, each once, oldest first."""
+        nodes: dict[Node, None] = {}
+        for reference in self.left:
+            tensor = reference()
+            if tensor is not None and tensor._node.data is None:
+                nodes[tensor._node] = None
+        for tensor in held_elsewhere(self.handles):
+            if tensor._node.data is None:
+                nodes[tensor._node] = None
+        return list(nodes)
+
+    def leave(self, failed: Any = ()) -> None:
+        """Ends the recording after a cut; pending tensors stay known as live.
+
+        Args:
+            failed: nodes that could not be computed: they are forgotten.
+        """
+        kept = [r for r in self.left if _pending(r(), failed)]
+        kept += [_ref(t) for t in held_elsewhere(self.handles) if _pending(t, failed)]
+        if kept:
+            for node in behind(self.live()):
+                node.detach()
+        self.restart()
+        self.left = kept
+
+
+def _pending(tensor: Any, failed: Any) -> bool:
+    return tensor is not None and tensor._node.data is None and tensor._node not in failed
+
+
+def held_elsewhere(handles: list[Any]) -> list[Any]:
+    """The tensors of a list that something else refers to, too."""
+    unused = _UNUSED
+    return [tensor for tensor in handles if _references(tensor) > unused]
+
+
+_UNUSED = 0
+_UNUSED = max(
+    count for handles in [[TensorBase()]] for count in [_references(tensor) for tensor in handles]
+)
+"""References that a tensor has while `held_elsewhere` looks at it and nobody holds it."""
+
+
+class _Threads(_thread_local):
+    """The recorder of the thread that asks: one look-up of thread-local data per operation."""
+
+    def __init__(self) -> None:
+        self.now = Recorder()
+
+
 state: Final = _Threads()
 tensor_class: Any = TensorBase
 """The class of recorded results; `tensor.py` puts its own here."""
@@ -90,7 +149,7 @@ hooks: Final = _Hooks()
 
 
 def new_tensor(node: Node) -> Any:
-    """A tensor around a node."""
+    """A tensor around a node that holds a value."""
     tensor = _new(tensor_class)
     tensor._node = node
     return tensor
@@ -98,49 +157,78 @@ def new_tensor(node: Node) -> Any:
 
 def record1(op: Op, a: Node) -> Any:
     """Records an operation without parameters on one operand."""
-    aval = a.aval
-    instr = op.table.get(aval) or infer(op, (), (aval,), aval, None)
-    key = (instr, a.uid)
     local = state.now
-    known = local.cons.get(key)
-    if known is not None and (node := known()) is not None:
-        return _held(node)
-    return _recorded(instr, (a,), key, local)
+    move = local.next
+    if move.unary is op:
+        values = local.values
+        if values[move.a] is a:
+            local.next = move.next
+            node = Node()
+            node.move = move
+            node.recording = local.recording
+            node.aval = move.aval
+            node.data = None
+            values.append(node)
+            tensor = _new(tensor_class)
+            tensor._node = node
+            local.handles.append(tensor)
+            return tensor
+    return _general(local, op, (), (a,), a.aval, None)
 
 
 def record2(op: Op, a: Node, b: Node) -> Any:
     """Records an operation without parameters on two operands."""
-    avals = (a.aval, b.aval)
-    instr = op.table.get(avals) or infer(op, (), avals, avals, None)
-    key = (instr, a.uid, b.uid)
     local = state.now
-    known = local.cons.get(key)
-    if known is not None and (node := known()) is not None:
-        return _held(node)
-    return _recorded(instr, (a, b), key, local)
+    move = local.next
+    if move.binary is op:
+        values = local.values
+        if values[move.a] is a and values[move.b] is b:
+            local.next = move.next
+            node = Node()
+            node.move = move
+            node.recording = local.recording
+            node.aval = move.aval
+            node.data = None
+            values.append(node)
+            tensor = _new(tensor_class)
+            tensor._node = node
+            local.handles.append(tensor)
+            return tensor
+    return _general(local, op, (), (a, b), (a.aval, b.aval), None)
 
 
 def record(
     op: Op, inputs: tuple[Node, ...], params: tuple[Any, ...] = (), device: Any = None
 ) -> Any:
     """Records any operation; `device` matters only where there are no inputs."""
-    instr = instruction(op, inputs, params, device)
-    key = (instr, *[node.uid for node in inputs])
     local = state.now
-    known = local.cons.get(key)
-    if known is not None and (node := known()) is not None:
-        return _held(node)
-    return _recorded(instr, inputs, key, local)
+    move = local.next
+    if (
+        move.parametric is op
+        and len(inputs) == 1
+        and local.values[move.a] is inputs[0]
+        and move.params == params
+    ):
+        local.next = move.next
+        return result(local, move)
+    key = (params, tuple([node.aval for node in inputs]) if inputs else device)
+    return _general(local, op, params, inputs, key, device)
 
 
 def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
     """Records an operation whose instruction was looked up before."""
-    key = (instr, *[node.uid for node in inputs])
     local = state.now
-    known = local.cons.get(key)
-    if known is not None and (node := known()) is not None:
-        return _held(node)
-    return _recorded(instr, inputs, key, local)
+    move = local.next
+    if move.instr is instr and len(inputs) == 1 and local.values[move.a] is inputs[0]:
+        local.next = move.next
+        return result(local, move)
+    return _recorded(local, instr, inputs, local.recording.codes(inputs), False)
+
+
+def record_unique(instr: Instr, inputs: tuple[Node, ...]) -> Any:
+    """Records an operation whose result is never merged with an equal one."""
+    local = state.now
+    return _recorded(local, instr, inputs, local.recording.codes(inputs), True)
 
 
 def instruction(
@@ -152,44 +240,111 @@ def instruction(
     return op.table.get(key) or infer(op, params, avals, key, device)
 
 
-def _held(node: Node) -> Any:
+def _general(
+    local: Recorder, op: Op, params: Any, inputs: tuple[Node, ...], key: Any, device: Any
+) -> Any:
+    """Records what does not follow at first sight: operands new to the trace, or another operation."""
+    codes = local.recording.codes(inputs)
+    move = local.next
+    expected = move.op is op and move.codes == codes and move.params == params
+    if expected and not move.unique and (codes or move.aval.device is device):
+        return _enter(local, move, inputs)
+    instr = op.table.get(key)
+    if instr is None:
+        instr = infer(op, params, tuple([node.aval for node in inputs]), key, device)
+    return _recorded(local, instr, inputs, codes, False)
+
+
+def _recorded(
+    local: Recorder, instr: Instr, inputs: tuple[Node, ...], codes: tuple[int, ...], unique: bool
+) -> Any:
+    move = local.next
+    if move.instr is instr and move.codes == codes and move.unique is unique:
+        return _enter(local, move, inputs)
+    parent: Any = move.parent
+    known = parent.child((instr, codes, unique))
+    if known is not None:
+        traces.predict(parent, known)
+        return _enter(local, known, inputs)
+    recording = local.recording
+    operands = recording.enter(inputs, codes)
+    move = traces.new_move(local, instr, codes, operands, unique)
+    move.src = source_lines.here(2)
+    move = traces.link(parent, move)
+    recording.remember(move)
+    local.next = move.next
+    return _limited(local, move)
+
+
+def _enter(local: Recorder, move: Move, inputs: tuple[Node, ...]) -> Any:
+    """Follows a move whose codes agree with those of the operands."""
+    recording = local.recording
+    if move.fresh:
+        recording.follow(inputs, move.codes)
+    local.next = move.next
+    if (
+        len(local.values) + recording.weight >= local.limit
+        or recording.held_bytes > recording.limit_bytes
+    ):
+        return _limited(local, move)
+    return result(local, move)
+
+
+def result(local: Recorder, move: Move) -> Any:
+    """The handle of a move's result; operands are entered, the cursor is moved."""
+    if move.merged:
+        node = local.values[move.slot]
+    else:
+        node = Node()
+        node.move = move
+        node.recording = local.recording
+        node.aval = move.aval
+        node.data = None
+        local.values.append(node)
     tensor = _new(tensor_class)
     tensor._node = node
-    state.now.live.append(_ref(tensor))
+    local.handles.append(tensor)
     return tensor
 
 
-def _recorded(instr: Instr, inputs: tuple[Node, ...], key: Any, local: Recorder) -> Any:
-    node = Node()
-    node.uid = next_uid()
-    node.instr = instr
-    node.inputs = inputs
-    node.aval = instr.aval
-    node.data = None
-    try:
-        frame = _get_frame(3)  # the nearest that can be a user's: each record call has a wrapper
-        while _internal[frame.f_code.co_filename]:
-            frame = frame.f_back  # type: ignore[assignment]
-        node.src = (frame.f_code, frame.f_lasti)
-    except (KeyError, AttributeError, ValueError):
-        node.src = source_lines.here(2)
-    cons = local.cons
-    cons[key] = _ref(node)
-    for tape in local.tapes:
-        tape.append((node, instr, inputs))
-    tensor = _new(tensor_class)
-    tensor._node = node
-    local.live.append(_ref(tensor))
-    if len(cons) > local.limit:
+def _limited(local: Recorder, move: Move) -> Any:
+    tensor = result(local, move)
+    recording = local.recording
+    if len(local.values) + recording.weight > local.limit:
+        traces.keep_slow(move)
         hooks.limit_reached(local)
+    elif recording.held_bytes > recording.limit_bytes:
+        _look_for_waste(local)
     return tensor
+
+
+def _look_for_waste(local: Recorder) -> None:
+    """Lets go of large buffers that the recording alone keeps, for results that nobody keeps."""
+    recording = local.recording
+    used = set(behind(local.live()))
+    wasted = sum(node.aval.nbytes for node in recording.slots if node not in used)
+    if 2 * wasted > recording.held_bytes:
+        local.leave()
+    else:
+        recording.limit_bytes = 2 * recording.held_bytes
+
+
+def behind(roots: list[Node]) -> list[Node]:
+    """Some nodes and all that they are computed from."""
+    todo, seen = list(roots), set(roots)
+    for node in todo:
+        for each in node.inputs:
+            if each not in seen:
+                seen.add(each)
+                todo.append(each)
+    return todo
 
 
 def weigh(operations: int) -> None:
     """Counts operations that were recorded as one node towards the limit of a trace."""
     local = state.now
-    local.weight += operations
-    if local.weight + len(local.cons) > local.limit:
+    local.recording.weight += operations
+    if local.recording.weight + len(local.values) > local.limit:
         hooks.limit_reached(local)
 
 
@@ -209,106 +364,14 @@ PART: Final = Op("part", lambda xs, k: xs[k], lambda xs, k: xs[k], _part_rule)
 """Takes one output of an operation that has several."""
 
 
-_consts: dict[Any, Node] = {}
-_INTEGER_LIMITS: Final = {
-    d: (int(np.iinfo(d.np).min), int(np.iinfo(d.np).max))
-    for d in dtypes.ALL
-    if d.kind in ("signed", "unsigned")
-}
-_STRUCTURAL: Final = frozenset((0, 1))
+def hold(node: Node) -> Any:
+    """A new tensor around a node; a pending one counts as live."""
+    tensor = new_tensor(node)
+    if node.data is None:
+        note(tensor)
+    return tensor
 
 
-_quick: Final[dict[Any, Any]] = {}
-_quick_consts: Final[dict[Any, Node]] = {}
-
-
-def scalar_beside(value: Any, aval: Aval) -> Node:
-    """The node of a Python number next to an array of this aval: `scalar`, with remembered types."""
-    kind = type(value)
-    known = _quick.get((kind, aval))
-    if known is None:
-        dtype = dtypes.scalar_dtype(value, aval.dtype)
-        own = aval_of((), dtype, aval.device)
-        low, high = _INTEGER_LIMITS.get(dtype, (None, None))
-        known = _quick[kind, aval] = (own, scalar_instr(own), dtype, low, high)
-    own, instr, dtype, low, high = known
-    if value == 0 or value == 1 or kind is bool:
-        if kind is float and value == 0:
-            return scalar(value, dtype, aval.device)  # the sign matters
-        key = (value, kind, own)
-        found = _quick_consts.get(key)
-        if found is None:
-            found = _quick_consts[key] = scalar(value, dtype, aval.device)
-        return found
-    if low is not None and not low <= value <= high:
-        return scalar(value, dtype, aval.device)  # raises
-    node = Node()
-    node.uid = next_uid()
-    node.instr = instr
-    node.inputs = ()
-    node.aval = own
-    node.data = value
-    node.src = None
-    return node
-
-
-def scalar(value: Any, dtype: DType, device: Any, structural: bool = False) -> Node:
-    """A node for a Python number.
-
-    Zero, one and booleans are part of the structure (a graph that multiplies by 1 is another
-    graph); any other number is a parameter, so that changing it compiles nothing. Each occurrence is
-    a parameter of its own: whether two numbers happen to be equal never shapes a graph.
-
-    Args:
-        value: bool, int, float or complex.
-        dtype: what it becomes.
-        device: of the array it meets.
-        structural: make it a constant whatever it is.
-
-    Raises:
-        ConversionError: an integer that the dtype cannot hold.
-    """
-    kind = dtype.kind
-    if kind == "float":
-        value = float(value)
-    elif kind == "complex":
-        value = complex(value)
-    elif kind == "bool":
-        value = bool(value)
-    else:
-        value = int(value)
-        low, high = _INTEGER_LIMITS[dtype]
-        if not low <= value <= high:
-            raise ConversionError(
-                what=f"{value} does not fit into {dtype}",
-                where=source_lines.line_of(source_lines.here()),
-                fix="Use a wider dtype.",
-            )
-    aval = aval_of((), dtype, device)
-    if structural or value in _STRUCTURAL or kind == "bool":
-        text = repr(value)  # tells 0.0 from -0.0
-        if structural or text[0] != "-":
-            return _const(value, text, aval)
-    node = Node()
-    node.uid = next_uid()
-    node.instr = scalar_instr(aval)
-    node.inputs = ()
-    node.aval = aval
-    node.data = value
-    node.src = None
-    return node
-
-
-def _const(value: Any, text: str, aval: Aval) -> Node:
-    key = (text, aval.id)
-    found = _consts.get(key)
-    if found is None:
-        node = leaf(value, aval)
-        node.instr = CONST.table.setdefault(key, Instr(CONST, (value,), (), aval, None))
-        found = _consts.setdefault(key, node)
-    return found
-
-
-def new_tensor_like(node: Node) -> Any:
-    """A tensor around a node that may be pending: it counts as live."""
-    return _held(node) if node.data is None else new_tensor(node)
+def note(tensor: Any) -> None:
+    """Counts a tensor whose node is pending as live."""
+    state.now.handles.append(tensor)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from graphopt.errors import ConfigError
-from graphopt.lazy.record import recorder
+from graphopt.lazy.record import recorder, traces
 
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "tier": ("auto", "op-by-op", "compiled"),
@@ -15,6 +15,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "on_cut": ("silent", "warn", "raise"),
     "sync_live": (True, False),
     "log": (True, False),
+    "replay": (True, False),
 }
 _NUMBERS: Final = ("compile_after", "trace_limit", "step_limit")
 
@@ -44,8 +45,12 @@ class Settings:
 settings: Final = Settings()
 
 
+def _owner(name: str) -> Any:
+    return recorder.settings if name.endswith("_limit") or name == "replay" else settings
+
+
 def _get(name: str) -> Any:
-    return getattr(recorder.settings if name.endswith("_limit") else settings, name)
+    return getattr(_owner(name), name)
 
 
 def _set(name: str, value: Any) -> None:
@@ -65,9 +70,12 @@ def _set(name: str, value: Any) -> None:
             where="lt.config",
             fix=f"Use {', '.join([*_CHOICES, *_NUMBERS])}.",
         )
-    setattr(recorder.settings if name.endswith("_limit") else settings, name, value)
+    setattr(_owner(name), name, value)
     if name == "trace_limit":
         recorder.state.now.limit = value
+    if _owner(name) is recorder.settings:
+        traces.tree.clear()  # what is known ends where the old limits did
+        recorder.state.now.leave()
 
 
 def configure(**values: Any) -> None:
@@ -82,7 +90,8 @@ def config(**values: Any) -> Iterator[None]:
 
     Args:
         **values: attributes of `Settings`, and ``trace_limit`` and ``step_limit``, the recorded
-            operations that cause an automatic cut outside and inside of a step.
+            operations that cause an automatic cut outside and inside of a step, and ``replay``:
+            recordings follow what was recorded before.
 
     Raises:
         ConfigError: no such setting, or not one of its values.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ MAX_ENTRIES: Final = 4096
 
 MAX_EXECUTABLES: Final = 512
 """Executables kept."""
+
+_next_use: Final = itertools.count(1).__next__
 
 
 @dataclass
@@ -41,6 +43,8 @@ class Entry:
         default: the program without the optimizer, for checked runs.
         dependencies: per root, the index checks and leaves it depends on; None until needed.
         places: operations whose indices are checked; known once `dependencies` is.
+        context: what its executable depends on beside the plan; None once it is forgotten.
+        used: number of its last use; larger is later.
         done: set when a background compile has ended.
     """
 
@@ -61,6 +65,8 @@ class Entry:
     default: Any = None
     dependencies: Any = None
     places: Any = ()
+    context: Any = None
+    used: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -68,7 +74,7 @@ class Cache:
     """Entries by (structural key, context); not safe by itself: used under the cut's lock."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Any, Entry] = OrderedDict()
+        self._entries: dict[Any, Entry] = {}
         self._contexts: dict[Any, Any] = {}  # structural key -> context it was last met in
 
     def get(self, trace: Trace, context: Any) -> Entry:
@@ -81,25 +87,36 @@ class Cache:
         key = (trace.key, context)
         entry = self._entries.get(key)
         if entry is not None:
-            self._entries.move_to_end(key)
+            self.use(entry)
             metrics.count("cache_hits")
             return entry
         plan = make_plan(trace)
         digest = hashlib.blake2b(repr(describe(plan)).encode(), digest_size=6).hexdigest()
         entry = Entry(plan, packing_of(plan), f"lazy_{digest}")
         entry.known = trace.key in self._contexts
+        entry.context = context
+        self.use(entry)
         self._entries[key] = entry
         self._contexts[trace.key] = context
         metrics.count("distinct_graphs")
         if len(self._entries) > MAX_ENTRIES:
-            oldest, _ = self._entries.popitem(last=False)
-            if self._contexts.get(oldest[0]) == oldest[1]:
-                del self._contexts[oldest[0]]
+            self._forget_oldest()
         return entry
+
+    def use(self, entry: Entry) -> None:
+        """Marks an entry as used now."""
+        entry.used = _next_use()
+
+    def _forget_oldest(self) -> None:
+        oldest = sorted(self._entries, key=lambda key: self._entries[key].used)
+        for key in oldest[: max(1, MAX_ENTRIES // 16)]:
+            self._entries.pop(key).context = None
+            if self._contexts.get(key[0]) == key[1]:
+                del self._contexts[key[0]]
 
     def limit_executables(self) -> None:
         """Drops the executables least recently used, beyond the limit."""
-        ready = [e for e in self._entries.values() if e.state == "ready"]
+        ready = [e for e in self.entries() if e.state == "ready"]
         for entry in ready[: max(0, len(ready) - MAX_EXECUTABLES)]:
             entry.executable = entry.default = None
             entry.placed = ""
@@ -108,10 +125,12 @@ class Cache:
 
     def entries(self) -> list[Entry]:
         """All entries, least recently used first."""
-        return list(self._entries.values())
+        return sorted(self._entries.values(), key=lambda entry: entry.used)
 
     def clear(self) -> None:
         """Forgets everything."""
+        for entry in self._entries.values():
+            entry.context = None
         self._entries.clear()
         self._contexts.clear()
 

@@ -16,8 +16,9 @@ from graphopt.lazy.core import metrics, source_lines
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import CutForbiddenError, ExecutionError, LazyError
 from graphopt.lazy.record import recorder
+from graphopt.lazy.record.blocks import BLOCK
 from graphopt.lazy.record.settings import settings
-from graphopt.lazy.runtime import executors, optimizer, tiers
+from graphopt.lazy.runtime import executors, known, optimizer, tiers
 from graphopt.lazy.runtime.cache import Cache, Entry
 from graphopt.lazy.runtime.executors import Failure
 from graphopt.lazy.runtime.index_checks import Check, dependencies
@@ -33,30 +34,6 @@ observers: Final[list[Any]] = []
 
 _logger: Final = logging.getLogger("graphopt.lazy")
 _warned_lines: Final[set[str]] = set()
-
-
-def pending_live(local: recorder.Recorder) -> list[Node]:
-    """Nodes of this thread's live tensors that are not computed yet, each once."""
-    nodes: dict[Node, None] = {}
-    still = []
-    for reference in list(local.live):
-        tensor = reference()
-        if tensor is not None and tensor._node.data is None:
-            still.append(reference)
-            nodes[tensor._node] = None
-    local.live = still
-    return list(nodes)
-
-
-def forget_computed(local: recorder.Recorder) -> None:
-    """Drops what is computed or dead from a thread's tables."""
-    pending_live(local)
-    local.weight = 0
-    local.cons = {
-        key: reference
-        for key, reference in local.cons.items()
-        if (node := reference()) is not None and node.data is None
-    }
 
 
 def sharing(requested: list[Node], live: list[Node]) -> list[Node]:
@@ -90,18 +67,19 @@ def sharing(requested: list[Node], live: list[Node]) -> list[Node]:
     return [root for k, root in enumerate(roots) if k < len(requested) or find(k) in wanted]
 
 
-def run(requested: list[Node], extra: list[Node], cause: str, *, everything: bool = False) -> None:
+def run(requested: list[Node], extra: list[Node], cause: str, key: Any = None) -> None:
     """Computes nodes.
 
     Args:
         requested: must be computed.
         extra: computed along; a failure in one of them does not raise here.
         cause: for the metrics.
-        everything: these are all live pending tensors of this thread.
+        key: what the cut is known by in the trace (`known.key_of`), if it is to be remembered.
 
     Raises:
         LazyError: a requested node cannot be computed.
     """
+    local = recorder.state.now
     with LOCK:
         requested = [node for node in dict.fromkeys(requested) if node.data is None]
         extra = [node for node in dict.fromkeys(extra) if node.data is None]
@@ -110,52 +88,92 @@ def run(requested: list[Node], extra: list[Node], cause: str, *, everything: boo
         devices = dict.fromkeys(node.aval.device for node in roots)
         for device in devices:
             group = [node for node in roots if node.aval.device is device]
-            failures.update(_run_graph(group, cause))
-        if everything and not failures:
-            recorder.state.now.cons, recorder.state.now.live = {}, []
-            recorder.state.now.weight = 0
+            failures.update(_run_graph(group, cause, key if len(devices) == 1 else None))
+        local.leave(failures)
+        _raise_first(requested, failures)
+
+
+def _raise_first(requested: list[Node], failures: dict[Node, LazyError]) -> None:
+    for node in requested:
+        if node in failures:
+            raise failures[node]
+
+
+def run_known(key: Any, cause: str) -> bool:
+    """Runs the graph of the trace that was followed, if this cut of it is known.
+
+    Args:
+        key: of the cut; see `known.key_of`.
+        cause: for the metrics.
+
+    Raises:
+        LazyError: a requested node cannot be computed.
+    """
+    start = perf_counter()
+    local = recorder.state.now
+    with LOCK:
+        found = known.find(local, key, (optimizer.version(), optimizer.checked_mode()))
+        if found is None:
+            return False
+        cut, entry = found
+        leaves, arrays, scalars, roots = cut.values(local.recording)
+        if tiers.traced(arrays):
+            return False
+        cache.use(entry)
+        metrics.count("cache_hits")
+        metrics.count("followed")
+        failures = _run(entry, leaves, arrays, scalars, roots, cause, start)
+        if cut.complete and not failures:
+            local.restart()
         else:
-            forget_computed(recorder.state.now)
-        if failures:
-            recorder.state.now.live = [
-                r for r in recorder.state.now.live if (t := r()) is None or t._node not in failures
-            ]
-            for node in requested:
-                if node in failures:
-                    raise failures[node]
+            local.leave(failures)
+        _raise_first(roots[: cut.requested], failures)
+    return True
 
 
-def _run_graph(roots: list[Node], cause: str) -> dict[Node, LazyError]:
+def _run_graph(roots: list[Node], cause: str, key: Any) -> dict[Node, LazyError]:
     start = perf_counter()
     trace = Trace(roots)
     arrays = [leaf.data for leaf in trace.leaves]
     scalars = [node.data for node in trace.scalars]
-    nodes = len(trace.nodes)
     if tiers.traced(arrays):
         values, flags = tiers.run_traced(trace, arrays, scalars)
-        how, name, entry = "traced", "traced", None
-    else:
-        context = (optimizer.version(), optimizer.checked_mode())
-        entry = cache.get(trace, context)
-        if entry.sightings == 0:
-            explain_new(entry, cache.entries())
-        values, flags, how = tiers.run_entry(entry, trace, arrays, scalars)
-        name, nodes = entry.name, len(entry.plan.steps)
-        if how == "compiled" and entry.sightings % 64 == 0:
-            cache.limit_executables()
-        for observer in tuple(observers):
-            observer(entry, arrays, scalars)
-    failures = _deliver(trace, values, flags, entry)
-    _book(metrics.Cut(
-        cause, source_lines.line_of(source_lines.here(3)), nodes, name, how, perf_counter() - start
-    ))  # fmt: skip
+        failures = _deliver(roots, trace.leaves, values, flags, None)
+        _book(cause, len(trace.nodes), "traced", "traced", perf_counter() - start)
+        return failures
+    entry = cache.get(trace, (optimizer.version(), optimizer.checked_mode()))
+    if entry.sightings == 0:
+        explain_new(entry, cache.entries())
+    if key is not None:
+        known.remember(recorder.state.now, key, trace, entry)
+    return _run(entry, trace.leaves, arrays, scalars, roots, cause, start)
+
+
+def _run(
+    entry: Entry,
+    leaves: list[Node],
+    arrays: list[Any],
+    scalars: list[Any],
+    roots: list[Node],
+    cause: str,
+    start: float,
+) -> dict[Node, LazyError]:
+    values, flags, how = tiers.run_entry(entry, leaves, arrays, scalars)
+    if how == "compiled" and entry.sightings % 64 == 0:
+        cache.limit_executables()
+    for observer in tuple(observers):
+        observer(entry, arrays, scalars)
+    failures = _deliver(roots, leaves, values, flags, entry)
+    _book(cause, len(entry.plan.steps), entry.name, how, perf_counter() - start)
     return failures
 
 
-def _deliver(trace: Trace, values: Any, flags: Any, entry: Entry | None) -> dict[Node, LazyError]:
+def _deliver(
+    roots: list[Node], leaves: list[Node], values: Any, flags: Any, entry: Entry | None
+) -> dict[Node, LazyError]:
     failures: dict[Node, LazyError] = {}
-    checks = _checks(trace, flags, entry)
-    for node, value, check in zip(trace.roots, values, checks, strict=True):
+    checks = _checks(roots, leaves, flags, entry)
+    for node, value, check in zip(roots, values, checks, strict=True):
         if type(value) is Failure:
             failures[node] = value.error
             continue
@@ -163,13 +181,17 @@ def _deliver(trace: Trace, values: Any, flags: Any, entry: Entry | None) -> dict
         node.data = value
         node.inputs = ()
         node.instr = None
+        node.src = None
+        node.recording = None
     return failures
 
 
-def _checks(trace: Trace, flags: Any, entry: Entry | None) -> list[Check | None]:
+def _checks(
+    roots: list[Node], leaves: list[Node], flags: Any, entry: Entry | None
+) -> list[Check | None]:
     """The index checks that each root depends on; None where there are none."""
     inherited: dict[int, Check] = {}
-    for k, leaf in enumerate(trace.leaves):
+    for k, leaf in enumerate(leaves):
         check = leaf.check
         if check is not None:
             if check.settled(wait=False) and check.error is None:
@@ -177,16 +199,16 @@ def _checks(trace: Trace, flags: Any, entry: Entry | None) -> list[Check | None]
             else:
                 inherited[k] = check
     if entry is None or (flags is None and not inherited):
-        return [None] * len(trace.roots)
+        return [None] * len(roots)
     if entry.dependencies is None:
         entry.dependencies = dependencies(entry.plan)
         entry.places = executors.checked_places(entry.plan)
     shared: dict[Any, Check | None] = {}  # roots that depend on the same share their check
     found: list[Check | None] = []
-    for chosen, leaves in entry.dependencies:
+    for chosen, leaves_ in entry.dependencies:
         before: tuple[Check, ...] = ()
         if inherited:
-            before = tuple(dict.fromkeys(c for k, c in inherited.items() if k in leaves))
+            before = tuple(dict.fromkeys(c for k, c in inherited.items() if k in leaves_))
         own = flags if chosen else None
         key = (chosen, before)
         if key not in shared:
@@ -199,15 +221,11 @@ def _checks(trace: Trace, flags: Any, entry: Entry | None) -> list[Check | None]
     return found
 
 
-def _book(event: metrics.Cut) -> None:
-    metrics.count("graphs")
-    metrics.count("nodes", event.nodes)
-    metrics.count(
-        {"op by op": "op_by_op", "compiled": "compiled_runs"}.get(event.how, "traced_runs")
-    )
-    metrics.spent("cut", event.seconds)
-    metrics.cut(event)
+def _book(cause: str, nodes: int, graph: str, how: str, seconds: float) -> None:
+    source = source_lines.here(4)
+    metrics.cut(cause, source, nodes, graph, how, seconds)
     if settings.log:
+        event = metrics.as_cut((cause, source, nodes, graph, how, seconds))
         _logger.info("%s", event)
 
 
@@ -223,11 +241,12 @@ def observe(node: Node, cause: str) -> Any:
     if node.data is None:
         if settings.on_cut != "silent":
             _object(cause)
-        extra = pending_live(recorder.state.now) if settings.sync_live else ancestors(node)
+        local = recorder.state.now
         with LOCK:
-            if node.data is None:
-                roots = sharing([node], extra) if settings.sync_live else [node, *extra]
-                run([node], roots[1:], cause)
+            key = known.key_of(local, "live" if settings.sync_live else "ancestors", [node])
+            if node.data is None and not (key is not None and run_known(key, cause)):
+                extra = sharing([node], local.live())[1:] if settings.sync_live else ancestors(node)
+                run([node], extra, cause, key)
     check = node.check
     if check is not None and check.settled(wait=True):
         if check.error is not None:
@@ -245,7 +264,7 @@ def ancestors(node: Node) -> list[Node]:
             if each.data is None and each not in seen:
                 seen.add(each)
                 todo.append(each)
-    return [n for n in pending_live(recorder.state.now) if n in seen and n is not node]
+    return [n for n in recorder.state.now.live() if n in seen and n is not node]
 
 
 def _object(cause: str) -> None:
@@ -301,24 +320,28 @@ def sync(*, wait: bool = False) -> None:
 
 def sync_all(cause: str, wait: bool = False) -> None:
     """Computes all pending tensors of this thread; see `sync`."""
-    nodes = pending_live(recorder.state.now)
+    local = recorder.state.now
+    key = None if wait else known.key_of(local, "all", ())
+    if key is not None and run_known(key, cause):
+        return
+    nodes = local.live()
     if nodes:
-        run(nodes, [], cause, everything=True)
+        run(nodes, [], cause, key)
     else:
-        recorder.state.now.cons = {}
+        local.restart()
     if wait:
         _wait(nodes)
 
 
 def eval_nodes(nodes: Iterable[Node], wait: bool) -> None:
     """Computes nodes and what shares work with them; see `lt.eval`."""
+    nodes = list(nodes)
     requested = [node for node in nodes if node.data is None]
     if requested:
-        run(
-            requested,
-            sharing(requested, pending_live(recorder.state.now))[len(requested) :],
-            "eval",
-        )
+        local = recorder.state.now
+        key = known.key_of(local, "live", requested)
+        if key is None or not run_known(key, "eval"):
+            run(requested, sharing(requested, local.live())[len(requested) :], "eval", key)
     if wait:
         _wait(nodes)
 
@@ -332,10 +355,17 @@ def _wait(nodes: Iterable[Node]) -> None:
 
 def _limit_reached(local: recorder.Recorder) -> None:
     """Too much is recorded: forgets what is dead, and cuts if that was not the reason."""
-    weight = local.weight
-    forget_computed(local)
-    if len(local.cons) + weight > local.limit // 2:
-        run([], pending_live(local), "trace limit")
+    live = local.live()
+    pending = sum(_weight(node) for node in recorder.behind(live) if node.data is None)
+    if 2 * pending > local.limit:
+        run([], live, "trace limit")
+    else:
+        local.leave()
+
+
+def _weight(node: Node) -> int:
+    instr = node.instr
+    return len(instr.params[0].steps) if instr is not None and instr.op is BLOCK else 1
 
 
 recorder.hooks.limit_reached = _limit_reached

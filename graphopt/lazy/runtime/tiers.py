@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from graphopt.lazy.core import metrics, source_lines
+from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import ExecutionError
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.settings import settings
@@ -53,9 +54,15 @@ def run_traced(trace: Trace, arrays: list[Any], scalars: list[Any]) -> tuple[lis
 
 
 def run_entry(
-    entry: Entry, trace: Trace, arrays: list[Any], scalars: list[Any]
+    entry: Entry, leaves: list[Node], arrays: list[Any], scalars: list[Any]
 ) -> tuple[list[Any], Any, str]:
     """Runs a graph op by op or compiled.
+
+    Args:
+        entry: the graph.
+        leaves: what it is computed from.
+        arrays: their values.
+        scalars: its scalar parameters.
 
     Returns:
         One value or `Failure` per root, index flags or None, and ``op by op`` or ``compiled``.
@@ -64,7 +71,7 @@ def run_entry(
     if entry.state != "ready":
         _advance(entry)
     if entry.state == "ready":
-        values, flags = _run_compiled(entry, trace, arrays, scalars)
+        values, flags = _run_compiled(entry, leaves, arrays, scalars)
         return values, flags, "compiled"
     start = perf_counter()
     values = executors.run_op_by_op(entry.plan, arrays, scalars)
@@ -103,11 +110,12 @@ def _needs_many_compiles(entry: Entry) -> bool:
 
 
 def _run_compiled(
-    entry: Entry, trace: Trace, arrays: list[Any], scalars: list[Any]
+    entry: Entry, leaves: list[Node], arrays: list[Any], scalars: list[Any]
 ) -> tuple[list[Any], Any]:
+    roots = len(entry.plan.root_slots)
     for k, array in enumerate(arrays):
         if type(array) is np.ndarray:
-            arrays[k] = trace.leaves[k].data = put(array, entry.plan.device)
+            arrays[k] = leaves[k].data = put(array, entry.plan.device)
     packs = _packs(entry, scalars)
     try:
         with jax.enable_x64(True):
@@ -117,8 +125,8 @@ def _run_compiled(
             if entry.default is not None:
                 values = _compared(entry, values, entry.default(*arrays, *packs))
     except Exception as error:
-        return [Failure(_explained(entry, error))] * len(trace.roots), None
-    if len(values) > len(trace.roots):
+        return [Failure(_explained(entry, error))] * roots, None
+    if len(values) > roots:
         return values[:-1], values[-1]
     return values, None
 

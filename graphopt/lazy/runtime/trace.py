@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from graphopt.lazy.core.node import CONST, Aval, Instr, Node
+from graphopt.lazy.core.node import CONST, Aval, Instr, Node, in_order
 from graphopt.lazy.core.source_lines import Source
 from graphopt.lazy.record.blocks import BLOCK, Block
-
-_by_uid: Final = attrgetter("uid")
 
 
 class Trace:
@@ -41,7 +38,7 @@ class Trace:
                 if each.data is None and each not in seen and each not in given:
                     seen.add(each)
                     nodes.append(each)
-        nodes.sort(key=_by_uid)
+        nodes = in_order(nodes)
         positions: dict[Node, int] = {}
         code: list[int] = []
         leaves: list[Node] = []

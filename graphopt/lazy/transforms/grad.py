@@ -9,16 +9,15 @@ from typing import Any, Final
 import jax
 
 from graphopt.lazy.core import source_lines
-from graphopt.lazy.core.node import Instr, Node
+from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands, recorder
 from graphopt.lazy.record.blocks import Block, make_block, record_block, structure
 from graphopt.lazy.record.recorder import record
+from graphopt.lazy.record.tapes import Entry, Tape, place_of
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.transforms.vjp_rules import pull_back
-
-Tape = list[tuple[Node, Instr, tuple[Node, ...]]]
 
 
 def _is_tensor(x: Any) -> bool:
@@ -61,24 +60,7 @@ def _variables(leaves: list[Any], name: str) -> list[Any]:
 
 def _unshared(node: Node) -> Any:
     """A new node for a value, never merged with an equal one."""
-    key = (object(),)
-    instr = recorder.instruction(OPS["variable"], (node,))
-    return recorder._recorded(instr, (node,), key, recorder.state.now)
-
-
-class _Taped:
-    """Runs a function with a tape."""
-
-    def __init__(self) -> None:
-        self.tape: Tape = []
-
-    def __enter__(self) -> Tape:
-        self._before = recorder.state.now.tapes
-        recorder.state.now.tapes = (*self._before, self.tape)
-        return self.tape
-
-    def __exit__(self, *_: object) -> None:
-        recorder.state.now.tapes = self._before
+    return recorder.record_unique(recorder.instruction(OPS["variable"], (node,)), (node,))
 
 
 _blocks: Final[OrderedDict[tuple[int, ...], Block | None]] = OrderedDict()
@@ -95,24 +77,34 @@ def _backward(
     tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]
 ) -> list[Any]:
     """Gradients of the inputs; see `_walk`. A structure seen before is not walked again."""
-    if recorder.state.now.tapes or len(tape) < MIN_TAPE:  # an outer tape wants each operation
-        return _walk(tape, outputs, cotangents, inputs)
-    key, given = structure(tape, (outputs, cotangents, inputs))
+    if recorder.state.now.tapes:  # an outer tape wants each operation
+        return _walk(tape.entries(), outputs, cotangents, inputs)
+    place = place_of(tape, (outputs, cotangents, inputs))
+    if place is not None and (known := place.find()) is not None:
+        return record_block(*known)
+    entries = tape.entries()
+    if len(entries) < MIN_TAPE:
+        return _walk(entries, outputs, cotangents, inputs)
+    key, given = structure(entries, (outputs, cotangents, inputs))
     block = _blocks.get(key)
     if block is None:
         if key in _blocks:
-            return _walk(tape, outputs, cotangents, inputs)
-        found = _walk(tape, outputs, cotangents, inputs)
+            return _walk(entries, outputs, cotangents, inputs)
+        found = _walk(entries, outputs, cotangents, inputs)
         block = _blocks[key] = make_block(given, [x._node for x in found])
         if len(_blocks) > MAX_BLOCKS:
             _blocks.popitem(last=False)
         if block is None:
             return found
         del found
+    elif place is not None:
+        place.keep(block, given)
     return record_block(block, given)
 
 
-def _walk(tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[Node]) -> list[Any]:
+def _walk(
+    tape: list[Entry], outputs: list[Node], cotangents: list[Node], inputs: list[Node]
+) -> list[Any]:
     """Gradients of the inputs: the tape walked backwards.
 
     Args:
@@ -131,7 +123,7 @@ def _walk(tape: Tape, outputs: list[Node], cotangents: list[Node], inputs: list[
             depends.add(node)
     grads: dict[Node, Any] = {}
     for node, cotangent in zip(outputs, cotangents, strict=True):
-        _accumulate(grads, node, recorder.new_tensor_like(cotangent))
+        _accumulate(grads, node, recorder.hold(cotangent))
     for node, instr, operands_ in reversed(tape):
         if node in wanted or node not in depends or node not in grads:
             continue
@@ -206,7 +198,7 @@ def value_and_grad(
         numbers = _split(args, argnums)
         flat, trees = zip(*(flatten(args[k]) for k in numbers), strict=True)
         leaves = [x for part in flat for x in part]
-        with _Taped() as tape:
+        with Tape() as tape:
             fresh = _variables(leaves, "grad")
             rest = iter(fresh)
             call = list(args)
@@ -259,7 +251,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
         *primals: its arguments.
     """
     flat, tree = flatten(primals)
-    with _Taped() as tape:
+    with Tape() as tape:
         fresh = _variables(flat, "vjp")
         result = fn(*jax.tree_util.tree_unflatten(tree, fresh))
     outputs, out_tree = flatten(result)

@@ -53,16 +53,14 @@ def pull_back(
     rule = RULES.get(name)
     if rule is None or any(n.aval.dtype.kind == "complex" for n in (*inputs, output)):
         return _through_jax(instr, inputs, gradient, needs)
-    tensors = [recorder.new_tensor_like(node) for node in inputs]
+    tensors = [recorder.hold(node) for node in inputs]
     if instr.casts:
         wanted = instr.cast
         tensors = [
-            x
-            if x.dtype == wanted
-            else recorder.new_tensor_like(operands.cast(x._node, _dtype(wanted)))
+            x if x.dtype == wanted else recorder.hold(operands.cast(x._node, _dtype(wanted)))
             for x in tensors
         ]
-    found = rule(gradient, tensors, recorder.new_tensor_like(output), instr.params, needs)
+    found = rule(gradient, tensors, recorder.hold(output), instr.params, needs)
     return tuple(
         _fitted(part, node) if need and part is not None else None
         for part, node, need in zip(found, inputs, needs, strict=True)
@@ -84,7 +82,7 @@ def _fitted(part: Any, node: Node) -> Any:
         )
         part = record(ARRAY["sum"], (part._node,), (axes, False, part.dtype.np))
         part = _reshaped(part, shape)
-    return recorder.new_tensor_like(operands.cast(part._node, node.aval.dtype))
+    return recorder.hold(operands.cast(part._node, node.aval.dtype))
 
 
 def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
@@ -144,7 +142,7 @@ def _mean(g: Any, xs: Any, y: Any, params: Any, needs: Any) -> tuple[Any, ...]:
 def _peak(g: Any, xs: Any, y: Any, params: Any, needs: Any) -> tuple[Any, ...]:
     x = xs[0]
     hit = x == _expand(y, params[0], params[1], x.shape)
-    ones = recorder.new_tensor_like(operands.cast(hit._node, g.dtype))
+    ones = recorder.hold(operands.cast(hit._node, g.dtype))
     count = record(ARRAY["sum"], (ones._node,), (params[0], True, g.dtype.np))
     return (_expand(g, params[0], params[1], x.shape) * ones / count,)
 

@@ -227,7 +227,7 @@ def test_a_loop_with_cuts_keeps_nothing():
             gc.collect()
             sizes.append(len(gc.get_objects()))
     assert sizes[1] - sizes[0] < 300
-    assert len(recorder.state.now.cons) == len(recorder.state.now.live) == 0
+    assert len(recorder.state.now.handles) == len(recorder.state.now.left) == 0
 
 
 def test_many_threads_record_and_cut():

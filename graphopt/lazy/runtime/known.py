@@ -1,0 +1,126 @@
+"""Cuts that are known by the trace that was followed: the cursor is the key of the graph."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+from graphopt.lazy.core.node import Node
+from graphopt.lazy.record.recorder import Recorder, held_elsewhere
+from graphopt.lazy.record.traces import Recording
+from graphopt.lazy.runtime.cache import Entry
+from graphopt.lazy.runtime.trace import Trace
+
+MAX_CUTS: Final = 64
+"""Cuts remembered per place of a trace: other tensors alive make other cuts."""
+
+
+class KnownCut:
+    """One cut of a trace: which graph it runs, on which values of the trace.
+
+    Attributes:
+        entry: weak reference to the graph.
+        leaves: places of the buffers that it takes.
+        numbers: places of its numbers.
+        roots: places of its results, those asked for first.
+        requested: how many were asked for.
+        complete: nothing that anybody holds stays pending.
+    """
+
+    __slots__ = ("complete", "entry", "leaves", "numbers", "requested", "roots")
+
+    def __init__(
+        self,
+        entry: Entry,
+        leaves: list[int],
+        numbers: list[int],
+        roots: list[int],
+        requested: int,
+        complete: bool,
+    ) -> None:
+        self.entry = weakref.ref(entry)
+        self.leaves = leaves
+        self.numbers = numbers
+        self.roots = roots
+        self.requested = requested
+        self.complete = complete
+
+    def values(self, recording: Recording) -> tuple[list[Node], list[Any], list[Any], list[Node]]:
+        """Buffers' nodes, their data, numbers and result nodes in a recording of the trace."""
+        values, numbers = recording.values, recording.numbers
+        leaves = [values[k] for k in self.leaves]
+        return (
+            leaves,
+            [node.data for node in leaves],
+            [numbers[k] for k in self.numbers],
+            [values[k] for k in self.roots],
+        )
+
+
+def key_of(local: Recorder, mode: str, requested: Sequence[Node]) -> Any:
+    """What a cut is known by at its place in the trace; None if it cannot be known.
+
+    Args:
+        local: the recorder of this thread.
+        mode: what is computed beside the requested: ``all``, ``live`` or ``ancestors``.
+        requested: nodes asked for.
+    """
+    recording = local.recording
+    if recording.foreign or local.left:
+        return None
+    asked = []
+    for node in requested:
+        if node.recording is not recording:
+            return None
+        asked.append(node.move.slot)
+    live = []
+    for tensor in held_elsewhere(local.handles):
+        node = tensor._node
+        if node.recording is not recording:
+            return None
+        live.append(node.move.slot)
+    return (mode, *asked, 0, *live)
+
+
+def find(local: Recorder, key: Any, context: Any) -> tuple[KnownCut, Entry] | None:
+    """The cut of the trace that was followed, with its graph; None if it is not known."""
+    last = local.next.parent
+    if last is None or last.cuts is None:
+        return None
+    cut = last.cuts.get(key)
+    if cut is None:
+        return None
+    entry = cut.entry()
+    if entry is None or entry.context != context:
+        return None
+    return cut, entry
+
+
+def remember(local: Recorder, key: Any, trace: Trace, entry: Entry) -> None:
+    """Keeps the graph of a cut, to be found by the trace.
+
+    Args:
+        local: the recorder of this thread, before the recording ends.
+        key: of the cut; see `key_of`.
+        trace: the graph as it was collected.
+        entry: its entry in the cache.
+    """
+    recording, last = local.recording, local.next.parent
+    places = recording.number_places
+    leaves = [recording.slots.get(node) for node in trace.leaves]
+    numbers = [places.get(node) for node in trace.scalars]
+    if last is None or None in leaves or None in numbers:
+        return
+    roots = [node.move.slot for node in trace.roots if node.recording is recording]
+    if len(roots) != len(trace.roots):
+        return
+    divider = key.index(0)
+    requested = len(roots) if key[0] == "all" else divider - 1
+    complete = set(key[divider + 1 :]) <= set(roots)
+    cut = KnownCut(entry, leaves, numbers, roots, requested, complete)  # type: ignore[arg-type]
+    if last.cuts is None:
+        last.cuts = {}
+    elif len(last.cuts) >= MAX_CUTS:
+        last.cuts.clear()
+    last.cuts[key] = cut
