@@ -100,14 +100,14 @@ class Scope:
         """An instruction with a node's own attributes."""
         source = self.graph.source
         instruction = self._instructions.add()
-        instruction.MergeFromString(source.attributes[node])
-        instruction.name = self.module.unique_name(source.names[node])
+        instruction.MergeFromString(source.attributes(node))
+        instruction.name = self.module.unique_name(source.protos[node].name)
         self._count += 1
         instruction.id = self._count
         self.module.origin[self.id, self._count] = node
         if operands:
             instruction.operand_ids.extend(operands)
-        metadata, called = source.metadata[node], source.called[node]
+        metadata, called = source.protos[node].metadata, source.called[node]
         if metadata:
             instruction.metadata = metadata
         if called:
@@ -186,8 +186,8 @@ def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> An
     fusion.fusion_kind = "kCustom" if unit.kind is UnitKind.LIBRARY else "kLoop"
     fusion.called_computation_ids.append(body.id)
     fusion.backend_config = cluster_config(graph, cluster)
-    if graph.source.metadata[root]:
-        fusion.metadata = graph.source.metadata[root]
+    if graph.source.protos[root].metadata:
+        fusion.metadata = graph.source.protos[root].metadata
     if len(cluster.outputs) == 1:
         fusion.shape.CopyFrom(graph.source.shapes[root])
         values[root] = int(fusion.id)
@@ -245,7 +245,7 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     for node in cluster.nodes:
         operands = [local[o] for o in operand_lists[node]]
         # One kernel computes an output and its recomputed twin once.
-        key = (graph.source.attributes[node], tuple(operands), graph.source.called[node])
+        key = (graph.source.attributes(node), tuple(operands), graph.source.called[node])
         if key not in equal:
             equal[key] = int(scope.add_node(node, operands).id)
         local[node] = equal[key]

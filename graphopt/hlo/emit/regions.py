@@ -99,7 +99,7 @@ class RegionWriter:
         call.called_computation_ids.append(computation.id)
         attribute = call.frontend_attributes.map.add()
         attribute.key, attribute.value = SMALL_CALL, "true"
-        metadata = self.graph.source.metadata[self.region.items[-1]]
+        metadata = self.graph.source.protos[self.region.items[-1]].metadata
         if metadata:
             call.metadata = metadata
         return call

@@ -54,7 +54,7 @@ class SourceLines:
 
     def of(self, node: int) -> SourceLine | None:
         """The user's line of a node; None where JAX recorded none."""
-        data = self.graph.source.metadata[node]
+        data = self.graph.source.protos[node].metadata
         if not data:
             return None
         metadata = OpMetadata.FromString(data)

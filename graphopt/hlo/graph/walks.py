@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.graph.graph import Graph
-from graphopt.hlo.module.proto import HloInstructionProto
 
 
 def window_size(graph: Graph, node: int) -> int:
     """Elements that a reduce-window reads for one element of its result."""
-    window = HloInstructionProto.FromString(graph.source.attributes[node]).window
+    window = graph.source.protos[node].window
     return math.prod(max(1, dimension.size) for dimension in window.dimensions)
 
 

@@ -12,10 +12,18 @@ from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError, UnsupportedModuleError
 from graphopt.hlo.module.opcodes import ASYNCHRONOUS_OPS, OP_BY_NAME
-from graphopt.hlo.module.proto import SUB_BYTE_DTYPES, DType, HloModuleProto
+from graphopt.hlo.module.proto import (
+    SUB_BYTE_DTYPES,
+    DType,
+    HloInstructionProto,
+    HloModuleProto,
+)
 
 LOCAL_ID: Final = 0xFFFFFFFF
 """Instruction ids are (computation id << 32) | local id; only the local part counts."""
+
+
+_OF_A_PLACE: Final = ("name", "metadata", "id", "operand_ids", "original_value")
 
 
 class Role(IntEnum):
@@ -44,7 +52,16 @@ class Instruction:
         called: ids of the called computations.
     """
 
-    __slots__ = ("_shape_key", "called", "control", "local", "opcode", "operands", "proto")
+    __slots__ = (
+        "_attributes",
+        "_shape_key",
+        "called",
+        "control",
+        "local",
+        "opcode",
+        "operands",
+        "proto",
+    )
 
     def __init__(self, proto: Any) -> None:
         self.proto = proto
@@ -64,6 +81,7 @@ class Instruction:
         ids = proto.called_computation_ids
         self.called: tuple[int, ...] = tuple(ids) if ids else ()
         self._shape_key: bytes | None = None
+        self._attributes: tuple[bool, bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -81,6 +99,32 @@ class Instruction:
         if self._shape_key is None:
             self._shape_key = self.proto.shape.SerializeToString()
         return self._shape_key
+
+    def attributes(self, keep_config: bool) -> bytes:
+        """The serialised instruction without what only its place in the module gives it.
+
+        Without name, metadata, ids of itself, operands, control predecessors and called computations.
+
+        Args:
+            keep_config: keep the ``backend_config``.
+        """
+        known = self._attributes
+        if known is not None and known[0] is keep_config:
+            return known[1]
+        proto = HloInstructionProto()
+        proto.CopyFrom(self.proto)
+        clear = proto.ClearField
+        for name in _OF_A_PLACE:
+            clear(name)
+        if self.control:
+            clear("control_predecessor_ids")
+        if self.called:
+            clear("called_computation_ids")
+        if not keep_config:
+            clear("backend_config")
+        out: bytes = proto.SerializeToString()
+        self._attributes = (keep_config, out)
+        return out
 
 
 @dataclass

@@ -26,7 +26,7 @@ from graphopt.hlo.module.index import (
     device_count,
 )
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
-from graphopt.hlo.module.proto import DType, HloComputationProto, HloInstructionProto
+from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.rows.unroll import MAX_TRIPS
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
@@ -96,7 +96,7 @@ def _calls_out(graph: Graph, node: int) -> bool:
         return True
     if name != "custom-call":
         return False
-    instruction = HloInstructionProto.FromString(graph.source.attributes[node])
+    instruction = graph.source.protos[node]
     return not instruction.custom_call_target.startswith(_SAFE_CALLS)
 
 
