@@ -8,13 +8,18 @@ from typing import Any
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.graph.tiled import may_be_one_tile
 from graphopt.hlo.module import backend_config
-from graphopt.hlo.module.index import Role
+from graphopt.hlo.graph.walks import own_kernel
+from graphopt.hlo.module.index import ComputationIndex, Role
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
 
 LOOP_GENERATOR_ONLY = "bitcast-convert"
 """An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
+
+
+Body = tuple[ComputationIndex, list[int]]
+"""A fusion's body, and the nodes that it is applied to, by parameter."""
 
 
 class ModuleWriter:
@@ -32,10 +37,14 @@ class ModuleWriter:
         self._next_id = max(source.computations) + 1
         self._names: set[str] = set()
         self._serial = 0
+        self.copied: dict[int, ComputationIndex] = {}
+        """Computations of the incoming module that are in the new one as they were, by id."""
         self.entry_names: dict[str, int] = {}
         """Instruction name -> item, or first item of the native region, that it executes."""
         self.origin: dict[tuple[int, int], int] = {}
-        """(computation id, local id) of an instruction written for a node -> the node."""
+        """(computation id, local id) of an instruction written for a node -> the node; without `copied`."""
+        self.bodies: dict[int, Body] = {}
+        """First output of a cluster -> its body, where that is copied."""
         self.placed: dict[int, tuple[int, int]] = {}
         """First output of an item -> its instruction as (computation id, local id)."""
 
@@ -53,6 +62,23 @@ class ModuleWriter:
         for computation in reversed(kept):
             self.module.computations.add().CopyFrom(computation.proto)
             self._names.update(i.name for i in computation.instructions)
+
+    def keep_bodies(self) -> None:
+        """Finds the kernels whose bodies stay as XLA wrote them; their instructions keep their names."""
+        for root, cluster in self.clustering.clusters.items():
+            body = own_body(self.graph, cluster)
+            if body is not None:
+                self.bodies[root] = body
+                self._names.update([i.proto.name for i in body[0].instructions])
+
+    def origins(self) -> dict[tuple[int, int], int]:
+        """(computation id, local id) -> node, of everything written or copied for one."""
+        out = dict(self.origin)
+        for node, instances in enumerate(self.graph.source.instances):
+            for instance in instances:
+                if instance[0] in self.copied:
+                    out[instance] = node
+        return out
 
     def new_computation(self, name: str, module: Any = None) -> Any:
         """An empty computation with a fresh id, at the end of `module` if that is given.
@@ -177,10 +203,17 @@ def write_item(scope: Scope, clustering: Clustering, item: int, values: dict[int
 
 def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> Any:
     graph = scope.graph
-    body = _fused_computation(scope.module, cluster)
     root = cluster.outputs[0]
+    kept = scope.module.bodies.get(root)
+    operands = cluster.operands
+    if kept is None:
+        body = _fused_computation(scope.module, cluster)
+    else:
+        body, operands = kept
+        scope.module.module.computations.add().CopyFrom(body.proto)
+        scope.module.copied[body.id] = body
     name = f"{graph.ops[root].name.replace('-', '_')}_fusion"
-    fusion = scope.add(name, [values[o] for o in cluster.operands])
+    fusion = scope.add(name, [values[o] for o in operands])
     fusion.opcode = "fusion"
     unit = graph.units[cluster.unit]
     fusion.fusion_kind = "kCustom" if unit.kind is UnitKind.LIBRARY else "kLoop"
@@ -196,6 +229,37 @@ def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> An
     for position, output in enumerate(cluster.outputs):
         values[output] = int(scope.add_element(int(fusion.id), position).id)
     return fusion
+
+
+def own_body(graph: Graph, cluster: Cluster) -> Body | None:
+    """XLA's own body of a kernel and what it is applied to; None where the kernel is another one.
+
+    The body must read each of its parameters, and no value twice: then it can be copied.
+    """
+    root = cluster.outputs[0]
+    if len(cluster.outputs) > 1 or cluster.loop_kernel or graph.default_fuse[root]:
+        return None
+    computations, source = graph.source.module.computations, graph.source
+    body_id, local = source.instances[root][0]
+    body = computations[body_id]
+    if body.role is not Role.FUSED or body.root != local or body.caller is None:
+        return None
+    units, default = graph.units, int(graph.default.unit[root])
+    if cluster.unit != default and UnitKind.LIBRARY in (
+        units[cluster.unit].kind,
+        units[default].kind,
+    ):
+        return None
+    nodes = own_kernel(graph, root)
+    if len(nodes) != len(cluster.nodes) or not nodes.issuperset(cluster.nodes):
+        return None
+    fusion, owner = body.caller
+    operands = [
+        source.values.get((owner, o), -1) for o in computations[owner].by_id[fusion].operands
+    ]
+    if len(operands) != len(cluster.operands) or set(operands) != set(cluster.operands):
+        return None
+    return body, operands
 
 
 def _tuple_shape(graph: Graph, nodes: list[int]) -> Any:

@@ -42,7 +42,7 @@ def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
         computations=computations,
         default=_default_decisions(drafts, units),
         in_place=_in_place(made, drafts, operands, new, computations),
-        source=_source(made, drafts, order, layouts),
+        source=_source(made, drafts, order, layouts, new),
     )
 
 
@@ -141,7 +141,11 @@ def _default_decisions(drafts: list[Draft], units: tuple[Unit, ...]) -> Decision
 
 
 def _source(
-    made: Drafts, drafts: list[Draft], order: list[int], layouts: list[tuple[int, ...]]
+    made: Drafts,
+    drafts: list[Draft],
+    order: list[int],
+    layouts: list[tuple[int, ...]],
+    new: dict[int, int],
 ) -> Source:
     return Source(
         module=made.module,
@@ -154,6 +158,7 @@ def _source(
         position=_positions(made, drafts, order),
         frozen=[d.frozen for d in drafts],
         instances=[tuple(d.instances) for d in drafts],
+        values={key: new[draft] for key, draft in made.values.items() if draft in new},
     )
 
 

@@ -88,6 +88,7 @@ class Source:
             `FROZEN_FUSED`.
         instances: (computation id, local id) of the module's instructions that became the node:
             several where equal ones were merged.
+        values: (computation id, local id) of instructions outside fusions -> node of their value.
     """
 
     module: ModuleIndex
@@ -100,6 +101,7 @@ class Source:
     position: list[int]
     frozen: list[tuple[int, str] | None]
     instances: list[tuple[tuple[int, int], ...]]
+    values: dict[tuple[int, int], int]
 
     @cached_property
     def protos(self) -> list[Any]:
@@ -187,6 +189,12 @@ class Graph:
         """Operand nodes of every node, N lists."""
         flat, start = self.operands.tolist(), self.operand_start.tolist()
         return [flat[start[i] : start[i + 1]] for i in range(len(self))]
+
+    @cached_property
+    def default_fuse(self) -> list[bool]:
+        """Which nodes XLA computes inside their users, N entries."""
+        fuse: list[bool] = self.default.fuse.tolist()
+        return fuse
 
     @cached_property
     def user_lists(self) -> list[list[int]]:

@@ -5,9 +5,11 @@ This is the only place that interprets raw module bytes. Everything later works 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError, UnsupportedModuleError
@@ -154,6 +156,12 @@ class ComputationIndex:
         """Takes the id out of the proto."""
         self.id = int(self.proto.id)
 
+    @cached_property
+    def serialized(self) -> bytes:
+        """The serialised proto."""
+        out: bytes = self.proto.SerializeToString()
+        return out
+
 
 @dataclass
 class ModuleIndex:
@@ -200,8 +208,13 @@ def parse(data: bytes) -> ModuleIndex:
     return index(proto)
 
 
-def index(proto: Any) -> ModuleIndex:
+def index(proto: Any, known: Mapping[int, ComputationIndex] = MappingProxyType({})) -> ModuleIndex:
     """Indexes a parsed module and finds the role of each computation.
+
+    Args:
+        proto: ``HloModuleProto``.
+        known: computation id -> one of another module that may be the same: where it is, to the byte, its
+            instructions are not looked at again.
 
     Raises:
         ModuleFormatError: a computation, root, operand or called computation is missing.
@@ -214,19 +227,23 @@ def index(proto: Any) -> ModuleIndex:
             fix="check the bytes",
         )
     for computation in proto.computations:
+        same = known.get(computation.id)
+        if same is not None and computation.SerializeToString() == same.serialized:
+            module.computations[computation.id] = ComputationIndex(
+                computation, Role.APPLIED, same.instructions, same.by_id, same.root
+            )
+            continue
         instructions = [Instruction(i) for i in computation.instructions]
         by_id = {i.local: i for i in instructions}
         root = computation.root_id & LOCAL_ID
         if root not in by_id or len(by_id) != len(instructions):
             raise _broken(computation.name, "root id does not resolve or ids repeat")
-        module.computations[computation.id] = ComputationIndex(
-            computation, Role.APPLIED, instructions, by_id, root
-        )
+        found = ComputationIndex(computation, Role.APPLIED, instructions, by_id, root)
+        _check_operands(found)
+        module.computations[computation.id] = found
     if proto.entry_computation_id not in module.computations:
         raise _broken(proto.name, "entry computation does not resolve")
     module.computations[proto.entry_computation_id].role = Role.ENTRY
-    for computation in module.computations.values():
-        _check_operands(computation)
     for computation in reversed(list(module.computations.values())):
         if computation.role < Role.FUSED:
             _mark_callees(module, computation)

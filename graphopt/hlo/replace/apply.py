@@ -87,19 +87,20 @@ def kept_results(graph: Graph) -> dict[bytes, Restructured]:
 
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     clustering, writer = _emit(graph, _extracting(graph, codes))
-    editor = ModuleEditor(writer.module, writer.origin)
+    origins = writer.origins()
+    editor = ModuleEditor(writer.module, origins)
     proto = _edited(graph, codes, clustering, writer, editor)
-    module = order_readers(proto)
+    module = order_readers(proto, writer.copied)
     if editor.packed:
         pack.gather(proto, editor)  # keeps every path from a reader to the writer
         module = index(proto)
     bare = build_over(module, graph.units)
-    origin, fresh = _origins(bare, {**writer.origin, **editor.kept}, editor.fresh)
+    origin, fresh = _origins(bare, {**origins, **editor.kept}, editor.fresh)
     writer = _emit(bare, group(bare, fresh, editor))[1]
-    module = index(writer.module)
+    module = index(writer.module, writer.copied)
     check_signature(module, graph.source.module)
     last = build_over(module, graph.units)
-    inner, _ = _origins(last, writer.origin, {})
+    inner, _ = _origins(last, writer.origins(), {})
     known = inner >= 0
     came_from = np.where(known, origin[inner], -1).astype(np.int32)
     is_fresh = known & fresh[inner]
