@@ -7,9 +7,9 @@ from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.graph.tiled import may_be_one_tile
-from graphopt.hlo.module import backend_config
 from graphopt.hlo.graph.walks import own_kernel
-from graphopt.hlo.module.index import ComputationIndex, Role
+from graphopt.hlo.module import backend_config
+from graphopt.hlo.module.index import ComputationIndex, ModuleIndex, Role
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
@@ -30,10 +30,7 @@ class ModuleWriter:
         self.graph = graph
         self.clustering = clustering
         source = graph.source.module
-        self.module = HloModuleProto()
-        self.module.CopyFrom(source.proto)
-        self.module.ClearField("computations")
-        self.module.ClearField("schedule")
+        self.module = self.header_of(source)
         self._next_id = max(source.computations) + 1
         self._names: set[str] = set()
         self._serial = 0
@@ -47,6 +44,21 @@ class ModuleWriter:
         """First output of a cluster -> its body, where that is copied."""
         self.placed: dict[int, tuple[int, int]] = {}
         """First output of an item -> its instruction as (computation id, local id)."""
+
+    @staticmethod
+    def header_of(module: ModuleIndex) -> Any:
+        """``HloModuleProto`` of a module without computations and schedule."""
+        header = HloModuleProto()
+        for field, value in module.proto.ListFields():
+            if field.name in ("computations", "schedule"):
+                continue
+            if field.is_repeated:
+                getattr(header, field.name).extend(value)
+            elif field.message_type is not None:
+                getattr(header, field.name).CopyFrom(value)
+            else:
+                setattr(header, field.name, value)
+        return header
 
     def add_kept_computations(self) -> None:
         """Applied functions and opaque fusion bodies, unchanged."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.hlo.emit.protos import ModuleWriter, Scope, write_item
-from graphopt.hlo.module.index import SMALL_CALL
 from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.small_calls import SMALL_CALL
 from graphopt.hlo.plan.regions import Plan, Region, item_reads, region_inputs
 
 

@@ -23,11 +23,11 @@ from graphopt.hlo.module.index import (
     ModuleIndex,
     Role,
     index,
-    is_small_call,
     leaves,
 )
 from graphopt.hlo.module.opcodes import OP_BY_NAME, is_native_product
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
+from graphopt.hlo.module.small_calls import is_small_call
 from graphopt.machine.units import LIBRARY_OPS
 
 Finding = tuple[str, str]

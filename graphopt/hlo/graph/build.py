@@ -21,14 +21,12 @@ from graphopt.hlo.module.index import (
     Instruction,
     ModuleIndex,
     check_supported,
-    is_inlined_call,
-    is_inlined_call_body,
-    is_small_call,
     parse,
 )
 from graphopt.hlo.module.layouts import memory_order
 from graphopt.hlo.module.opcodes import OP_BY_NAME, SIDE_EFFECTS, OpKind
 from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.small_calls import is_inlined_call, is_inlined_call_body, is_small_call
 from graphopt.hlo.module.toposort import topological_order
 from graphopt.machine import Machine, Unit, UnitKind, probe
 

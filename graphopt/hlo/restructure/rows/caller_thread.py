@@ -154,7 +154,7 @@ def take_off(module: Any) -> None:
     Args:
         module: ``HloModuleProto``, the entry computation last; changed in place.
     """
-    editor = ModuleEditor(module)
+    editor = ModuleEditor(module.computations)
     body = Block(editor, editor.new_computation_id(), 0, 1)
     zero = body.constant(DType.F32, 0.0)
     nothing = body.broadcast(zero, (0, CREDIT))
