@@ -1,7 +1,8 @@
 """Replacing operations: graph and codes in, a new graph of the restructured module out.
 
-Three modules are written on the way. In the first, every operation that is to be replaced stands alone
-with its operands in memory; all else is as XLA decided. In the second it is replaced, and the new
+Up to three modules are written on the way. In the first, every operation that is to be replaced stands alone
+with its operands in memory; all else is as XLA decided: that is the incoming module itself where the
+operations stand alone there (`graphopt.hlo.replace.apart`). In the second it is replaced, and the new
 operations stand bare. In the third they are grouped into clusters within the masks. The graph of the
 third is an ordinary graph: its default decisions are XLA's own with the replacement in place.
 """
