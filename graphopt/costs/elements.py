@@ -11,7 +11,7 @@ from typing import Final
 
 from graphopt.hlo import Graph
 from graphopt.hlo.legal.library_support import reducer
-from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType
 from graphopt.machine import CpuCosts, own_costs
 
 _WIDE: Final = frozenset({DType.F64, DType.S64, DType.U64, DType.C64, DType.C128})
@@ -79,5 +79,5 @@ def library_reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -
 def _minor_and_reduced(graph: Graph, node: int) -> tuple[int | None, list[int]]:
     """The dimension of a reduction's operand that lies together in memory, and those that are reduced."""
     minor = graph.source.shapes[graph.operand_lists[node][0]].layout.minor_to_major
-    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    proto = graph.source.protos[node]
     return (minor[0] if minor else None), list(proto.dimensions)

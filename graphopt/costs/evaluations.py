@@ -11,7 +11,6 @@ from typing import Final
 
 from graphopt.hlo import Graph
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.module.proto import HloInstructionProto
 
 MOST_EVALUATIONS: Final = 1e15
 MOST_COPIES: Final = 1e6
@@ -51,7 +50,7 @@ def _repeats_innermost(graph: Graph, node: int) -> bool:
     shape = graph.source.shapes[node]
     if not shape.dimensions:
         return False
-    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    proto = graph.source.protos[node]
     return shape.layout.minor_to_major[0] not in proto.dimensions
 
 
@@ -127,7 +126,7 @@ def turns(graph: Graph, node: int) -> bool:
         return False
     inner = own.minor_to_major[0]
     if name == "transpose":
-        proto = HloInstructionProto.FromString(graph.source.attributes[node])
+        proto = graph.source.protos[node]
         inner = proto.dimensions[inner]
     return bool(inner != read.minor_to_major[0])
 
@@ -170,4 +169,4 @@ def place_read(
         return node, slot
     (here,) = places or ((node, -1),)
     shape = tuple(graph.dim_lists[node])
-    return hash((here, graph.source.attributes[node], shape)), slot
+    return hash((here, graph.source.attributes(node), shape)), slot

@@ -10,7 +10,7 @@ import numpy as np
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.module.opcodes import COLLECTIVES, OpKind
-from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType
 from graphopt.machine import CpuCosts, own_costs
 
 MEETING_NS: Final = 20_000.0
@@ -53,7 +53,7 @@ def wall_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> tuple[
 
 def _call_costs(graph: Graph, node: int, dims: list[int], costs: CpuCosts) -> tuple[float, float]:
     """Nanoseconds of a custom call, and of its replacement if it has one."""
-    target = HloInstructionProto.FromString(graph.source.attributes[node]).custom_call_target
+    target = graph.source.protos[node].custom_call_target
     batch = prod(dims[:-2])
     routine = next((name for name in costs.lapack if name in target), None)
     if routine is None:

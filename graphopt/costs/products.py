@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from graphopt.hlo import Graph
-from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product, product_of
 from graphopt.machine import CpuCosts, UnitKind, own_costs
@@ -17,7 +17,7 @@ from graphopt.machine import CpuCosts, UnitKind, own_costs
 
 def dot_flops(graph: Graph, node: int) -> float:
     """Multiplications and additions of a dot."""
-    numbers = HloInstructionProto.FromString(graph.source.attributes[node]).dot_dimension_numbers
+    numbers = graph.source.protos[node].dot_dimension_numbers
     dims = graph.dim_lists[graph.operand_lists[node][0]]
     flops = 2.0 * float(graph.elements[node])
     for dimension in numbers.lhs_contracting_dimensions:
@@ -61,7 +61,7 @@ class ProductCosts:
 def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> ProductCosts:
     """Costs of a dot; on this machine by default."""
     costs = costs or own_costs()
-    instruction = HloInstructionProto.FromString(graph.source.attributes[node])
+    instruction = graph.source.protos[node]
     left, right = (graph.dim_lists[operand] for operand in graph.operand_lists[node])
     product = product_of(instruction, left, right)
     slower = costs.slower_products.get(DType(int(graph.dtype[node])).name.lower(), 1.0)

@@ -8,7 +8,6 @@ from math import prod
 from typing import Any, Final
 
 from graphopt.hlo import Graph
-from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import CpuCosts, own_costs
 
@@ -52,7 +51,7 @@ class WindowCosts:
 def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> WindowCosts:
     """Costs of a reduce-window; on this machine by default."""
     costs = costs or own_costs()
-    windows = HloInstructionProto.FromString(graph.source.attributes[node]).window.dimensions
+    windows = graph.source.protos[node].window.dimensions
     sizes = [max(1, w.size) for w in windows]
     combined = float(graph.elements[node]) * prod(sizes)
     plain = WindowCosts(combined * costs.window_loop_ns, combined * costs.window_native_ns)

@@ -79,7 +79,7 @@ def _write(graph: Graph, decisions: Decisions) -> Rewrite:
     if caller_thread:
         take_off(module)
     write_schedule(module)
-    verify(module, graph.source.module)
+    verify(module, graph.source.module, written.copied)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
     return Rewrite(
         data=module.SerializeToString(),

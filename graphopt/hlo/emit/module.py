@@ -16,6 +16,7 @@ def emit(graph: Graph, clustering: Clustering, plans: list[Plan]) -> ModuleWrite
     """The rewritten module, with where each node went; the proto is its ``module``."""
     module = ModuleWriter(graph, clustering)
     module.add_kept_computations()
+    module.keep_bodies()
     for plan in plans:
         proto = ComputationWriter(module, plan).run()
         module.module.computations.add().CopyFrom(proto)

@@ -7,14 +7,19 @@ from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.graph.tiled import may_be_one_tile
+from graphopt.hlo.graph.walks import own_kernel
 from graphopt.hlo.module import backend_config
-from graphopt.hlo.module.index import Role
+from graphopt.hlo.module.index import ComputationIndex, ModuleIndex, Role
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
 
 LOOP_GENERATOR_ONLY = "bitcast-convert"
 """An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
+
+
+Body = tuple[ComputationIndex, list[int]]
+"""A fusion's body, and the nodes that it is applied to, by parameter."""
 
 
 class ModuleWriter:
@@ -25,19 +30,35 @@ class ModuleWriter:
         self.graph = graph
         self.clustering = clustering
         source = graph.source.module
-        self.module = HloModuleProto()
-        self.module.CopyFrom(source.proto)
-        self.module.ClearField("computations")
-        self.module.ClearField("schedule")
+        self.module = self.header_of(source)
         self._next_id = max(source.computations) + 1
         self._names: set[str] = set()
         self._serial = 0
+        self.copied: dict[int, ComputationIndex] = {}
+        """Computations of the incoming module that are in the new one as they were, by id."""
         self.entry_names: dict[str, int] = {}
         """Instruction name -> item, or first item of the native region, that it executes."""
         self.origin: dict[tuple[int, int], int] = {}
-        """(computation id, local id) of an instruction written for a node -> the node."""
+        """(computation id, local id) of an instruction written for a node -> the node; without `copied`."""
+        self.bodies: dict[int, Body] = {}
+        """First output of a cluster -> its body, where that is copied."""
         self.placed: dict[int, tuple[int, int]] = {}
         """First output of an item -> its instruction as (computation id, local id)."""
+
+    @staticmethod
+    def header_of(module: ModuleIndex) -> Any:
+        """``HloModuleProto`` of a module without computations and schedule."""
+        header = HloModuleProto()
+        for field, value in module.proto.ListFields():
+            if field.name in ("computations", "schedule"):
+                continue
+            if field.is_repeated:
+                getattr(header, field.name).extend(value)
+            elif field.message_type is not None:
+                getattr(header, field.name).CopyFrom(value)
+            else:
+                setattr(header, field.name, value)
+        return header
 
     def add_kept_computations(self) -> None:
         """Applied functions and opaque fusion bodies, unchanged."""
@@ -53,6 +74,23 @@ class ModuleWriter:
         for computation in reversed(kept):
             self.module.computations.add().CopyFrom(computation.proto)
             self._names.update(i.name for i in computation.instructions)
+
+    def keep_bodies(self) -> None:
+        """Finds the kernels whose bodies stay as XLA wrote them; their instructions keep their names."""
+        for root, cluster in self.clustering.clusters.items():
+            body = own_body(self.graph, cluster)
+            if body is not None:
+                self.bodies[root] = body
+                self._names.update([i.proto.name for i in body[0].instructions])
+
+    def origins(self) -> dict[tuple[int, int], int]:
+        """(computation id, local id) -> node, of everything written or copied for one."""
+        out = dict(self.origin)
+        for node, instances in enumerate(self.graph.source.instances):
+            for instance in instances:
+                if instance[0] in self.copied:
+                    out[instance] = node
+        return out
 
     def new_computation(self, name: str, module: Any = None) -> Any:
         """An empty computation with a fresh id, at the end of `module` if that is given.
@@ -100,14 +138,14 @@ class Scope:
         """An instruction with a node's own attributes."""
         source = self.graph.source
         instruction = self._instructions.add()
-        instruction.MergeFromString(source.attributes[node])
-        instruction.name = self.module.unique_name(source.names[node])
+        instruction.MergeFromString(source.attributes(node))
+        instruction.name = self.module.unique_name(source.protos[node].name)
         self._count += 1
         instruction.id = self._count
         self.module.origin[self.id, self._count] = node
         if operands:
             instruction.operand_ids.extend(operands)
-        metadata, called = source.metadata[node], source.called[node]
+        metadata, called = source.protos[node].metadata, source.called[node]
         if metadata:
             instruction.metadata = metadata
         if called:
@@ -177,17 +215,24 @@ def write_item(scope: Scope, clustering: Clustering, item: int, values: dict[int
 
 def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> Any:
     graph = scope.graph
-    body = _fused_computation(scope.module, cluster)
     root = cluster.outputs[0]
+    kept = scope.module.bodies.get(root)
+    operands = cluster.operands
+    if kept is None:
+        body = _fused_computation(scope.module, cluster)
+    else:
+        body, operands = kept
+        scope.module.module.computations.add().CopyFrom(body.proto)
+        scope.module.copied[body.id] = body
     name = f"{graph.ops[root].name.replace('-', '_')}_fusion"
-    fusion = scope.add(name, [values[o] for o in cluster.operands])
+    fusion = scope.add(name, [values[o] for o in operands])
     fusion.opcode = "fusion"
     unit = graph.units[cluster.unit]
     fusion.fusion_kind = "kCustom" if unit.kind is UnitKind.LIBRARY else "kLoop"
     fusion.called_computation_ids.append(body.id)
     fusion.backend_config = cluster_config(graph, cluster)
-    if graph.source.metadata[root]:
-        fusion.metadata = graph.source.metadata[root]
+    if graph.source.protos[root].metadata:
+        fusion.metadata = graph.source.protos[root].metadata
     if len(cluster.outputs) == 1:
         fusion.shape.CopyFrom(graph.source.shapes[root])
         values[root] = int(fusion.id)
@@ -196,6 +241,37 @@ def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> An
     for position, output in enumerate(cluster.outputs):
         values[output] = int(scope.add_element(int(fusion.id), position).id)
     return fusion
+
+
+def own_body(graph: Graph, cluster: Cluster) -> Body | None:
+    """XLA's own body of a kernel and what it is applied to; None where the kernel is another one.
+
+    The body must read each of its parameters, and no value twice: then it can be copied.
+    """
+    root = cluster.outputs[0]
+    if len(cluster.outputs) > 1 or cluster.loop_kernel or graph.default_fuse[root]:
+        return None
+    computations, source = graph.source.module.computations, graph.source
+    body_id, local = source.instances[root][0]
+    body = computations[body_id]
+    if body.role is not Role.FUSED or body.root != local or body.caller is None:
+        return None
+    units, default = graph.units, int(graph.default.unit[root])
+    if cluster.unit != default and UnitKind.LIBRARY in (
+        units[cluster.unit].kind,
+        units[default].kind,
+    ):
+        return None
+    nodes = own_kernel(graph, root)
+    if len(nodes) != len(cluster.nodes) or not nodes.issuperset(cluster.nodes):
+        return None
+    fusion, owner = body.caller
+    operands = [
+        source.values.get((owner, o), -1) for o in computations[owner].by_id[fusion].operands
+    ]
+    if len(operands) != len(cluster.operands) or set(operands) != set(cluster.operands):
+        return None
+    return body, operands
 
 
 def _tuple_shape(graph: Graph, nodes: list[int]) -> Any:
@@ -245,7 +321,7 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     for node in cluster.nodes:
         operands = [local[o] for o in operand_lists[node]]
         # One kernel computes an output and its recomputed twin once.
-        key = (graph.source.attributes[node], tuple(operands), graph.source.called[node])
+        key = (graph.source.attributes(node), tuple(operands), graph.source.called[node])
         if key not in equal:
             equal[key] = int(scope.add_node(node, operands).id)
         local[node] = equal[key]

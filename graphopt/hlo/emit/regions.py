@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.hlo.emit.protos import ModuleWriter, Scope, write_item
-from graphopt.hlo.module.index import SMALL_CALL
 from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.small_calls import SMALL_CALL
 from graphopt.hlo.plan.regions import Plan, Region, item_reads, region_inputs
 
 
@@ -99,7 +99,7 @@ class RegionWriter:
         call.called_computation_ids.append(computation.id)
         attribute = call.frontend_attributes.map.add()
         attribute.key, attribute.value = SMALL_CALL, "true"
-        metadata = self.graph.source.metadata[self.region.items[-1]]
+        metadata = self.graph.source.protos[self.region.items[-1]].metadata
         if metadata:
             call.metadata = metadata
         return call

@@ -8,8 +8,9 @@ is known is a check here. Checks are rows of a table; the first violation is rep
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError, VerificationError
@@ -22,29 +23,34 @@ from graphopt.hlo.module.index import (
     ModuleIndex,
     Role,
     index,
-    is_small_call,
     leaves,
 )
 from graphopt.hlo.module.opcodes import OP_BY_NAME, is_native_product
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
+from graphopt.hlo.module.small_calls import is_small_call
 from graphopt.machine.units import LIBRARY_OPS
 
 Finding = tuple[str, str]
 """(instruction or computation name, what is wrong)."""
 
 
-def verify(proto: Any, original: ModuleIndex | None = None) -> None:
+def verify(
+    proto: Any,
+    original: ModuleIndex | None = None,
+    copied: Mapping[int, ComputationIndex] = MappingProxyType({}),
+) -> None:
     """Checks a module that is about to be handed to XLA.
 
     Args:
         proto: ``HloModuleProto`` of the rewritten module.
         original: the incoming module, whose entry signature must be kept.
+        copied: computations of it that should be in the new one as they were (see `index`).
 
     Raises:
         VerificationError: `rule` and `node` name the first violation.
     """
     try:
-        module = index(proto)
+        module = index(proto, copied)
     except ModuleFormatError as error:
         raise _violation("structure", error.where, error.what) from error
     for rule, check in _CHECKS:

@@ -21,18 +21,15 @@ from graphopt.hlo.module.index import (
     Instruction,
     ModuleIndex,
     check_supported,
-    is_inlined_call,
-    is_inlined_call_body,
-    is_small_call,
     parse,
 )
 from graphopt.hlo.module.layouts import memory_order
 from graphopt.hlo.module.opcodes import OP_BY_NAME, SIDE_EFFECTS, OpKind
-from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.small_calls import is_inlined_call, is_inlined_call_body, is_small_call
 from graphopt.hlo.module.toposort import topological_order
 from graphopt.machine import Machine, Unit, UnitKind, probe
 
-_ALWAYS_DROPPED: Final = ("name", "metadata", "id", "operand_ids", "original_value")
 _OPAQUE_CONSUMERS: Final = frozenset(
     "tuple while call conditional custom-call scatter sort copy dynamic-update-slice".split()
 )
@@ -93,8 +90,7 @@ class Builder:
             )
         self.made = Drafts(module, self.analysis)
         self.drafts, self.values = self.made.drafts, self.made.values
-        self._merged: dict[tuple[Any, ...], int] = {}
-        self._scratch = HloInstructionProto()
+        self._merged: dict[tuple[Any, ...], int | dict[bytes, int]] = {}
 
     def run(self) -> Drafts:
         """Builds and orders the drafts of every computation."""
@@ -197,8 +193,7 @@ class Builder:
             looped = inner.opcode != "constant" and OP_BY_NAME[inner.opcode].fusible
             draft = Draft(
                 opcode=inner.opcode,
-                attributes=self._attributes(inner, keep_config=False),
-                proto=inner.proto,
+                instruction=inner,
                 operands=tuple([mapping[i] for i in inner.operands]),
                 computation=len(self.made.owners) - 1,
                 fused=not is_root,
@@ -282,8 +277,8 @@ class Builder:
         operand = self.values[computation.id, call.operands[0]]
         draft = Draft(
             opcode="while",
-            attributes=self._attributes(loop, keep_config=True),
-            proto=loop.proto,
+            instruction=loop,
+            keep_config=True,
             operands=(operand,),
             computation=len(self.made.owners) - 1,
             fused=False,
@@ -303,8 +298,8 @@ class Builder:
         local = instruction.local
         draft = Draft(
             opcode=opcode,
-            attributes=self._attributes(instruction, keep_config=not wrappable),
-            proto=instruction.proto,
+            instruction=instruction,
+            keep_config=not wrappable,
             operands=tuple([self.values[computation.id, i] for i in instruction.operands]),
             computation=len(self.made.owners) - 1,
             fused=False,
@@ -324,37 +319,25 @@ class Builder:
             self._freeze(node, FROZEN_ROOT, "in-place-update")
         return node
 
-    def _attributes(self, instruction: Instruction, keep_config: bool) -> bytes:
-        scratch = self._scratch
-        scratch.CopyFrom(instruction.proto)
-        clear = scratch.ClearField
-        for name in _ALWAYS_DROPPED:
-            clear(name)
-        if instruction.control:
-            clear("control_predecessor_ids")
-        if instruction.called:
-            clear("called_computation_ids")
-        if not keep_config:
-            clear("backend_config")
-        return scratch.SerializeToString()  # type: ignore[no-any-return]
-
     def _add(self, draft: Draft, mergeable: bool) -> int:
         """Adds a node, or finds the equal one already there."""
-        key = (
-            draft.computation, draft.attributes, draft.operands, draft.fused, draft.called,
-            draft.config, draft.kind,
-        )  # fmt: skip
+        drafts, node = self.drafts, len(self.drafts)
         if mergeable and draft.opcode != "parameter":
-            found = self._merged.get(key)
-            if found is not None:
-                other = self.drafts[found]
-                other.reads |= draft.reads
-                other.instances += draft.instances
-                return found
-        node = len(self.drafts)
-        self.drafts.append(draft)
-        if mergeable:
-            self._merged[key] = node
+            # Attributes cost the most to compare: those of nodes without operands tell them apart.
+            key = (
+                draft.computation, draft.opcode, draft.operands or draft.attributes, draft.fused,
+                draft.called, draft.config, draft.kind,
+            )  # fmt: skip
+            alike = self._merged.setdefault(key, node)
+            if alike != node:
+                if isinstance(alike, int):
+                    alike = self._merged[key] = {drafts[alike].attributes: alike}
+                found = alike.setdefault(draft.attributes, node)
+                if found != node:
+                    drafts[found].reads |= draft.reads
+                    drafts[found].instances += draft.instances
+                    return found
+        drafts.append(draft)
         return node
 
     def _live(self, computation: ComputationIndex, first: int) -> list[int]:

@@ -28,7 +28,7 @@ def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
     new = {old: i for i, old in enumerate(order)}
     operands = [[new[o] for o in draft.operands] for draft in drafts]
     computations = _computations(made, new)
-    columns, layouts = _shape_columns([draft.proto.shape for draft in drafts])
+    columns, layouts = _shape_columns([draft.instruction.shape_key for draft in drafts])
     control = [(new[b], i) for i, draft in enumerate(drafts) for b in draft.control]
     return Graph(
         name=made.module.proto.name,
@@ -42,7 +42,7 @@ def make_graph(made: Drafts, units: tuple[Unit, ...]) -> Graph:
         computations=computations,
         default=_default_decisions(drafts, units),
         in_place=_in_place(made, drafts, operands, new, computations),
-        source=_source(made, drafts, order, layouts),
+        source=_source(made, drafts, order, layouts, new),
     )
 
 
@@ -65,9 +65,9 @@ def _facts_of(key: bytes) -> tuple[int, int, int, tuple[int, ...], tuple[int, ..
     return kind, count, size, tuple(shape.dimensions), tuple(shape.layout.minor_to_major)
 
 
-def _shape_columns(shapes: list[Any]) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
-    """Columns, and the layout of every node."""
-    rows = [_facts_of(shape.SerializeToString()) for shape in shapes]
+def _shape_columns(shapes: list[bytes]) -> tuple[dict[str, Any], list[tuple[int, ...]]]:
+    """Columns, and the layout of every node, from serialised shapes."""
+    rows = [_facts_of(shape) for shape in shapes]
     dtype, elements, nbytes, dims, layouts = zip(*rows, strict=True) if rows else ((),) * 5
     columns = {
         "dtype": np.array(dtype, np.int8),
@@ -141,14 +141,16 @@ def _default_decisions(drafts: list[Draft], units: tuple[Unit, ...]) -> Decision
 
 
 def _source(
-    made: Drafts, drafts: list[Draft], order: list[int], layouts: list[tuple[int, ...]]
+    made: Drafts,
+    drafts: list[Draft],
+    order: list[int],
+    layouts: list[tuple[int, ...]],
+    new: dict[int, int],
 ) -> Source:
     return Source(
         module=made.module,
-        attributes=[d.attributes for d in drafts],
-        names=[d.proto.name for d in drafts],
-        metadata=[d.proto.metadata for d in drafts],
-        shapes=[d.proto.shape for d in drafts],
+        instructions=[d.instruction for d in drafts],
+        keep_config=[d.keep_config for d in drafts],
         layouts=layouts,
         called=[d.called for d in drafts],
         config=[d.config for d in drafts],
@@ -156,6 +158,7 @@ def _source(
         position=_positions(made, drafts, order),
         frozen=[d.frozen for d in drafts],
         instances=[tuple(d.instances) for d in drafts],
+        values={key: new[draft] for key, draft in made.values.items() if draft in new},
     )
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 from graphopt.hlo.graph.collectives import meetings
 from graphopt.hlo.graph.in_place import InPlaceAnalysis, Value
-from graphopt.hlo.module.index import ComputationIndex, ModuleIndex
+from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex
 from graphopt.machine import UnitKind
 
 
@@ -18,11 +17,12 @@ class Draft:
     """A node while the graph is being built; operands are positions in `Drafts.drafts`."""
 
     opcode: str
-    attributes: bytes
-    proto: Any
+    instruction: Instruction
     operands: tuple[int, ...]
     computation: int
     fused: bool
+    keep_config: bool = False
+    """The ``backend_config`` is one of the node's own attributes, not that of a cluster."""
     kind: UnitKind = UnitKind.LOOP
     threads: int = 1
     config: bytes = b""
@@ -31,11 +31,14 @@ class Draft:
     frozen: tuple[int, str] | None = None
     """(FROZEN_ROOT or FROZEN_FUSED, rule name) where in-place promises fix `fused`."""
     reads: frozenset[Value] = frozenset()
-    alias: Value | None = None
-    """For a bitcast: the buffer that it names, if its operand is in memory by default."""
     control: list[int] = field(default_factory=list)
     instances: list[tuple[int, int]] = field(default_factory=list)
     """(computation id, local id) of the instructions that became this node."""
+
+    @property
+    def attributes(self) -> bytes:
+        """See `Instruction.attributes`."""
+        return self.instruction.attributes(self.keep_config)
 
 
 @dataclass

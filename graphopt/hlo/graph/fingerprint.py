@@ -49,7 +49,7 @@ def fingerprint(graph: Graph) -> str:
     digest = hashlib.sha256()
     source = graph.source
     for node, operands in enumerate(graph.operand_lists):
-        digest.update(source.attributes[node])
+        digest.update(source.attributes(node))
         digest.update(repr((operands, source.config[node])).encode())
         for computation_id in source.called[node]:
             digest.update(callee(computation_id))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo.graph.decisions import Decisions, Masks
 from graphopt.hlo.graph.derived import fact
-from graphopt.hlo.module.index import ModuleIndex, Role
+from graphopt.hlo.module.index import Instruction, ModuleIndex, Role
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OPS, Op
 from graphopt.hlo.module.proto import DType, OpMetadata
 from graphopt.machine import Unit, UnitKind
@@ -76,10 +76,8 @@ class Source:
 
     Attributes:
         module: the module the graph was built from.
-        attributes: serialised instruction without name, ids, metadata and backend_config of fusions.
-        names: instruction names.
-        metadata: serialised ``OpMetadata``.
-        shapes: ``ShapeProto`` of each result.
+        instructions: what became the node; of several equal ones the first.
+        keep_config: the instruction's ``backend_config`` is among the node's attributes.
         layouts: dimensions of each array result from minor to major; none for tuples.
         called: ids of called computations (applied ones, or an opaque fusion's body).
         config: ``backend_config`` bytes of the cluster rooted here in the default module.
@@ -90,13 +88,12 @@ class Source:
             `FROZEN_FUSED`.
         instances: (computation id, local id) of the module's instructions that became the node:
             several where equal ones were merged.
+        values: (computation id, local id) of instructions outside fusions -> node of their value.
     """
 
     module: ModuleIndex
-    attributes: list[bytes]
-    names: list[str]
-    metadata: list[bytes]
-    shapes: list[Any]
+    instructions: list[Instruction]
+    keep_config: list[bool]
     layouts: list[tuple[int, ...]]
     called: list[tuple[int, ...]]
     config: list[bytes]
@@ -104,6 +101,31 @@ class Source:
     position: list[int]
     frozen: list[tuple[int, str] | None]
     instances: list[tuple[tuple[int, int], ...]]
+    values: dict[tuple[int, int], int]
+
+    @cached_property
+    def protos(self) -> list[Any]:
+        """``HloInstructionProto`` of each instruction; only read."""
+        return [instruction.proto for instruction in self.instructions]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Instruction names."""
+        return [proto.name for proto in self.protos]
+
+    @cached_property
+    def metadata(self) -> list[bytes]:
+        """Serialised ``OpMetadata``."""
+        return [proto.metadata for proto in self.protos]
+
+    @cached_property
+    def shapes(self) -> list[Any]:
+        """``ShapeProto`` of each result; only read."""
+        return [instruction.proto.shape for instruction in self.instructions]
+
+    def attributes(self, node: int) -> bytes:
+        """Serialised instruction without name, ids, metadata and backend_config of fusions."""
+        return self.instructions[node].attributes(self.keep_config[node])
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +189,12 @@ class Graph:
         """Operand nodes of every node, N lists."""
         flat, start = self.operands.tolist(), self.operand_start.tolist()
         return [flat[start[i] : start[i + 1]] for i in range(len(self))]
+
+    @cached_property
+    def default_fuse(self) -> list[bool]:
+        """Which nodes XLA computes inside their users, N entries."""
+        fuse: list[bool] = self.default.fuse.tolist()
+        return fuse
 
     @cached_property
     def user_lists(self) -> list[list[int]]:
@@ -248,7 +276,7 @@ class Graph:
 
     def source_line(self, node: int) -> str:
         """The user's operation name of a node, from HLO metadata; empty if there is none."""
-        data = self.source.metadata[node]
+        data = self.source.protos[node].metadata
         return str(OpMetadata.FromString(data).op_name) if data else ""
 
     def is_tuple(self, node: int) -> bool:

@@ -104,7 +104,7 @@ class SourceLines:
 
     def of(self, node: int) -> SourceLine | None:
         """The user's line of a node; None where JAX recorded none."""
-        return self._lines.read(self.graph.source.metadata[node])
+        return self._lines.read(self.graph.source.protos[node].metadata)
 
 
 def operation_path(graph: Graph, node: int) -> str:

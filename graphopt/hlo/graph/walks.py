@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
-from graphopt.hlo.module.proto import HloInstructionProto
 
 
 def window_size(graph: Graph, node: int) -> int:
     """Elements that a reduce-window reads for one element of its result."""
-    window = HloInstructionProto.FromString(graph.source.attributes[node]).window
+    window = graph.source.protos[node].window
     return math.prod(max(1, dimension.size) for dimension in window.dimensions)
 
 
@@ -32,6 +32,26 @@ def fused_into(graph: Graph, fuse: Sequence[bool] | NDArray[np.bool_], root: int
             if operand not in seen and fuse[operand]:
                 seen.add(operand)
                 found.append(operand)
+    return found
+
+
+@per_graph
+def _own_kernels(graph: Graph) -> dict[int, frozenset[int]]:
+    """Root -> nodes of its kernel by XLA's decisions, as far as somebody asked."""
+    return {}
+
+
+def own_kernel(graph: Graph, root: int) -> frozenset[int]:
+    """The nodes of a kernel by XLA's own decisions.
+
+    Args:
+        graph: of the root.
+        root: a node that XLA writes to memory.
+    """
+    known = _own_kernels(graph)
+    found = known.get(root)
+    if found is None:
+        found = known[root] = frozenset(fused_into(graph, graph.default_fuse, root))
     return found
 
 

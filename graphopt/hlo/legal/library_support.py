@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from graphopt.hlo.graph.derived import derives
 from graphopt.hlo.graph.graph import Graph
-from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType
 from graphopt.machine import units
 
 MAX_RANK: Final = 6
@@ -48,7 +48,7 @@ def _is_row_major(order: tuple[int, ...]) -> bool:
 
 
 def _instruction(graph: Graph, node: int) -> Any:
-    return HloInstructionProto.FromString(graph.source.attributes[node])
+    return graph.source.protos[node]
 
 
 def _broadcast(graph: Graph, node: int) -> bool:

@@ -9,7 +9,6 @@ from graphopt.hlo.graph.derived import derives
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import ComputationIndex, Instruction
 from graphopt.hlo.module.opcodes import is_native_product
-from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.machine import UnitKind
 
 
@@ -46,7 +45,7 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
 
 def _regional_fusion(graph: Graph, node: int) -> bool:
     body = graph.source.module.computations[graph.source.called[node][0]]
-    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    proto = graph.source.protos[node]
     return proto.fusion_kind != "kCustom" and all(
         i.opcode not in ("scatter", "fusion") and _has_native_code(body, i)
         for i in body.instructions

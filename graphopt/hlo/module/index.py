@@ -5,17 +5,27 @@ This is the only place that interprets raw module bytes. Everything later works 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 from graphopt.errors import ModuleFormatError, UnsupportedModuleError
 from graphopt.hlo.module.opcodes import ASYNCHRONOUS_OPS, OP_BY_NAME
-from graphopt.hlo.module.proto import SUB_BYTE_DTYPES, DType, HloModuleProto
+from graphopt.hlo.module.proto import (
+    SUB_BYTE_DTYPES,
+    DType,
+    HloInstructionProto,
+    HloModuleProto,
+)
 
 LOCAL_ID: Final = 0xFFFFFFFF
 """Instruction ids are (computation id << 32) | local id; only the local part counts."""
+
+
+_OF_A_PLACE: Final = ("name", "metadata", "id", "operand_ids", "original_value")
 
 
 class Role(IntEnum):
@@ -44,7 +54,16 @@ class Instruction:
         called: ids of the called computations.
     """
 
-    __slots__ = ("_shape_key", "called", "control", "local", "opcode", "operands", "proto")
+    __slots__ = (
+        "_attributes",
+        "_shape_key",
+        "called",
+        "control",
+        "local",
+        "opcode",
+        "operands",
+        "proto",
+    )
 
     def __init__(self, proto: Any) -> None:
         self.proto = proto
@@ -64,6 +83,7 @@ class Instruction:
         ids = proto.called_computation_ids
         self.called: tuple[int, ...] = tuple(ids) if ids else ()
         self._shape_key: bytes | None = None
+        self._attributes: tuple[bool, bytes] | None = None
 
     @property
     def name(self) -> str:
@@ -81,6 +101,32 @@ class Instruction:
         if self._shape_key is None:
             self._shape_key = self.proto.shape.SerializeToString()
         return self._shape_key
+
+    def attributes(self, keep_config: bool) -> bytes:
+        """The serialised instruction without what only its place in the module gives it.
+
+        Without name, metadata, ids of itself, operands, control predecessors and called computations.
+
+        Args:
+            keep_config: keep the ``backend_config``.
+        """
+        known = self._attributes
+        if known is not None and known[0] is keep_config:
+            return known[1]
+        proto = HloInstructionProto()
+        proto.CopyFrom(self.proto)
+        clear = proto.ClearField
+        for name in _OF_A_PLACE:
+            clear(name)
+        if self.control:
+            clear("control_predecessor_ids")
+        if self.called:
+            clear("called_computation_ids")
+        if not keep_config:
+            clear("backend_config")
+        out: bytes = proto.SerializeToString()
+        self._attributes = (keep_config, out)
+        return out
 
 
 @dataclass
@@ -109,6 +155,12 @@ class ComputationIndex:
     def __post_init__(self) -> None:
         """Takes the id out of the proto."""
         self.id = int(self.proto.id)
+
+    @cached_property
+    def serialized(self) -> bytes:
+        """The serialised proto."""
+        out: bytes = self.proto.SerializeToString()
+        return out
 
 
 @dataclass
@@ -156,8 +208,13 @@ def parse(data: bytes) -> ModuleIndex:
     return index(proto)
 
 
-def index(proto: Any) -> ModuleIndex:
+def index(proto: Any, known: Mapping[int, ComputationIndex] = MappingProxyType({})) -> ModuleIndex:
     """Indexes a parsed module and finds the role of each computation.
+
+    Args:
+        proto: ``HloModuleProto``.
+        known: computation id -> one of another module that may be the same: where it is, to the byte, its
+            instructions are not looked at again.
 
     Raises:
         ModuleFormatError: a computation, root, operand or called computation is missing.
@@ -170,19 +227,23 @@ def index(proto: Any) -> ModuleIndex:
             fix="check the bytes",
         )
     for computation in proto.computations:
+        same = known.get(computation.id)
+        if same is not None and computation.SerializeToString() == same.serialized:
+            module.computations[computation.id] = ComputationIndex(
+                computation, Role.APPLIED, same.instructions, same.by_id, same.root
+            )
+            continue
         instructions = [Instruction(i) for i in computation.instructions]
         by_id = {i.local: i for i in instructions}
         root = computation.root_id & LOCAL_ID
         if root not in by_id or len(by_id) != len(instructions):
             raise _broken(computation.name, "root id does not resolve or ids repeat")
-        module.computations[computation.id] = ComputationIndex(
-            computation, Role.APPLIED, instructions, by_id, root
-        )
+        found = ComputationIndex(computation, Role.APPLIED, instructions, by_id, root)
+        _check_operands(found)
+        module.computations[computation.id] = found
     if proto.entry_computation_id not in module.computations:
         raise _broken(proto.name, "entry computation does not resolve")
     module.computations[proto.entry_computation_id].role = Role.ENTRY
-    for computation in module.computations.values():
-        _check_operands(computation)
     for computation in reversed(list(module.computations.values())):
         if computation.role < Role.FUSED:
             _mark_callees(module, computation)
@@ -315,36 +376,3 @@ def leaf_paths(shape: Any, prefix: tuple[int, ...] = ()) -> Iterator[tuple[int, 
             yield from leaf_paths(part, (*prefix, position))
     else:
         yield prefix
-
-
-def is_small_call(instruction: Instruction) -> bool:
-    """True for a ``call`` that XLA emits as one native function."""
-    return instruction.opcode == "call" and any(
-        entry.key == SMALL_CALL and entry.value == "true"
-        for entry in instruction.proto.frontend_attributes.map
-    )
-
-
-def is_inlined_call_body(module: ModuleIndex, computation: ComputationIndex) -> bool:
-    """True for what such a call (`is_inlined_call`) calls."""
-    if computation.role is not Role.CALLED or computation.caller is None:
-        return False
-    local, owner = computation.caller
-    return is_inlined_call(module, module.computations[owner].by_id[local])
-
-
-def is_inlined_call(module: ModuleIndex, instruction: Instruction) -> bool:
-    """True for a small call around exactly one while loop with the same operand."""
-    if not is_small_call(instruction):
-        return False
-    callee = module.computations[instruction.called[0]]
-    root = callee.by_id[callee.root]
-    return (
-        root.opcode == "while"
-        and len(callee.instructions) == 2
-        and not any(i.control for i in callee.instructions)
-    )
-
-
-SMALL_CALL: Final = "xla_cpu_small_call"
-"""Frontend attribute that makes XLA:CPU emit a called computation as one native function."""

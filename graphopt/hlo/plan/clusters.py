@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
 from graphopt.hlo.graph.tiled import is_tiled
-from graphopt.hlo.graph.walks import fused_into, window_size
+from graphopt.hlo.graph.walks import own_kernel, window_size
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure.table import CODE
 from graphopt.machine import UnitKind
@@ -165,7 +165,7 @@ class ClusterFormer:
         """Reads the vector; nothing is formed yet."""
         self.graph = graph
         self.fuse = decisions.fuse.tolist()
-        self.default_fuse = graph.default.fuse.tolist()
+        self.default_fuse = graph.default_fuse
         self.read_again = read_again
         self.loop_kernel = np.equal(decisions.restructure, CODE["loop-kernel"]).tolist()
         self.unit = effective_units(graph, decisions)
@@ -250,7 +250,7 @@ class ClusterFormer:
         library = self.kinds[unit] is UnitKind.LIBRARY
         exempt = frozenset[int]()
         if self._may_be_default(root, unit):
-            exempt = frozenset(fused_into(self.graph, self.default_fuse, root))
+            exempt = own_kernel(self.graph, root)
         cluster = self._grow(root, unit, exempt, library)
         if cluster is None:
             self.out.overrides.append((root, "library-operation"))
@@ -259,7 +259,8 @@ class ClusterFormer:
             cluster = self._grow(root, self.loop, exempt, library=False)
             assert cluster is not None  # only the library refuses a cluster
         same_unit = cluster.unit == self.default_unit[root]
-        cluster.default = same_unit and bool(exempt) and set(cluster.nodes) == exempt
+        cluster.default = same_unit and bool(exempt) and exempt.issuperset(cluster.nodes)
+        cluster.default = cluster.default and len(exempt) == len(cluster.nodes)
         cluster.loop_kernel = self._is_loop_kernel(cluster)
         return cluster
 

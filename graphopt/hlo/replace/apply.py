@@ -1,40 +1,36 @@
 """Replacing operations: graph and codes in, a new graph of the restructured module out.
 
-Three modules are written on the way. In the first, every operation that is to be replaced stands alone
-with its operands in memory; all else is as XLA decided. In the second it is replaced, and the new
+Up to three modules are written on the way. In the first, every operation that is to be replaced stands alone
+with its operands in memory; all else is as XLA decided: that is the incoming module itself where the
+operations stand alone there (`graphopt.hlo.replace.apart`). In the second it is replaced, and the new
 operations stand bare. In the third they are grouped into clusters within the masks. The graph of the
 third is an ordinary graph: its default decisions are XLA's own with the replacement in place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.hlo.emit.module import emit
-from graphopt.hlo.emit.protos import ModuleWriter
 from graphopt.hlo.emit.verify import check_signature
 from graphopt.hlo.graph.build import build_over
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
-from graphopt.hlo.graph.walks import roots_around
-from graphopt.hlo.module.index import LOCAL_ID, index
-from graphopt.hlo.module.proto import HloComputationProto, HloModuleProto
-from graphopt.hlo.plan.clusters import Clustering, form_clusters
-from graphopt.hlo.plan.items import make_items
-from graphopt.hlo.plan.regions import make_plan
+from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, index
+from graphopt.hlo.module.proto import HloComputationProto
+from graphopt.hlo.replace.apart import Apart, set_apart, write_again
 from graphopt.hlo.replace.grouping import group
 from graphopt.hlo.replace.result import Restructured
 from graphopt.hlo.restructure.rows import pack
-from graphopt.hlo.restructure.sites import Candidate, Site
+from graphopt.hlo.restructure.sites import Site
 from graphopt.hlo.restructure.table import RESTRUCTURES, replacing
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
 from graphopt.hlo.restructure.writing.ordering import order_readers
 from graphopt.hlo.restructure.writing.values import Value
-from graphopt.machine import UnitKind
 
 KEPT_RESULTS = 4
 """Restructured graphs remembered per graph."""
@@ -86,20 +82,20 @@ def kept_results(graph: Graph) -> dict[bytes, Restructured]:
 
 
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
-    clustering, writer = _emit(graph, _extracting(graph, codes))
-    editor = ModuleEditor(writer.module, writer.origin)
-    proto = _edited(graph, codes, clustering, writer, editor)
-    module = order_readers(proto)
+    apart = set_apart(graph, codes)
+    editor = ModuleEditor(apart.computations, apart.origins)
+    proto = _edited(graph, codes, apart, editor)
+    module = order_readers(proto, apart.known)
     if editor.packed:
         pack.gather(proto, editor)  # keeps every path from a reader to the writer
         module = index(proto)
     bare = build_over(module, graph.units)
-    origin, fresh = _origins(bare, {**writer.origin, **editor.kept}, editor.fresh)
-    writer = _emit(bare, group(bare, fresh, editor))[1]
-    module = index(writer.module)
+    origin, fresh = _origins(bare, {**apart.origins, **editor.kept}, editor.fresh)
+    _, writer = write_again(bare, group(bare, fresh, editor))
+    module = index(writer.module, writer.copied)
     check_signature(module, graph.source.module)
     last = build_over(module, graph.units)
-    inner, _ = _origins(last, writer.origin, {})
+    inner, _ = _origins(last, writer.origins(), {})
     known = inner >= 0
     came_from = np.where(known, origin[inner], -1).astype(np.int32)
     is_fresh = known & fresh[inner]
@@ -113,75 +109,42 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     )
 
 
-def _emit(graph: Graph, decisions: Decisions) -> tuple[Clustering, ModuleWriter]:
-    clustering = form_clusters(graph, decisions, read_again=True)
-    plans = [make_plan(graph, clustering, i) for i in make_items(graph, decisions, clustering)]
-    return clustering, emit(graph, clustering, plans)
-
-
-def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
-    """XLA's decisions, but operations to be replaced stand alone with their operands in memory."""
-    decisions = graph.default.copy()
-    kinds = [unit.kind for unit in graph.units]
-    loop, runtime = kinds.index(UnitKind.LOOP), kinds.index(UnitKind.RUNTIME)
-    for node in np.flatnonzero(codes).tolist():
-        for root in roots_around(graph, graph.default.fuse, node):
-            if kinds[decisions.unit[root]] is UnitKind.LIBRARY:
-                decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
-        if graph.ops[node].fusible:
-            decisions.unit[node] = loop
-        elif kinds[decisions.unit[node]] in (UnitKind.LIBRARY, UnitKind.NATIVE):
-            # A loop in a function of its own would leave a call around its replacement.
-            decisions.unit[node] = runtime
-        behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
-        between = graph.operand_lists[node] if behind else []
-        for value in between:
-            if graph.ops[value].fusible:
-                decisions.unit[value] = loop
-        for value in (node, *graph.operand_lists[node], *behind):
-            if graph.ops[value].name != "constant":
-                decisions.fuse[value] = False
-    return decisions
-
-
-def _edited(
-    graph: Graph,
-    codes: NDArray[np.int8],
-    clustering: Clustering,
-    writer: ModuleWriter,
-    editor: ModuleEditor,
-) -> Any:
+def _edited(graph: Graph, codes: NDArray[np.int8], apart: Apart, editor: ModuleEditor) -> Any:
     """The module with every replacement written in the place of its operation."""
     chosen: dict[int, dict[int, int]] = {}
     for node in np.flatnonzero(codes).tolist():
-        computation, local = writer.placed[node]
+        computation, local = apart.placed[node]
         chosen.setdefault(computation, {})[local] = node
-    out = HloModuleProto()
-    out.CopyFrom(writer.module)
-    out.ClearField("computations")
-    for computation in writer.module.computations:
+    made: list[Any] = []
+    for computation in apart.computations:
         nodes = chosen.get(computation.id)
         if nodes is not None:
-            computation = _Edit(graph, codes, clustering, editor, computation).run(nodes)
+            computation = _Edit(graph, codes, apart, editor, computation).run(nodes)
         for finished in (*editor.written, computation):
-            added = out.computations.add()
-            added.CopyFrom(finished)
-            editor.computations[finished.id] = added  # later replacements see the earlier ones
+            editor.computations[finished.id] = finished  # later replacements see the earlier ones
+            made.append(finished)
         editor.written.clear()
-    _drop_unused(out)
+    out = apart.header
+    out.computations.extend(_used(made, out.entry_computation_id, apart.known))
     return out
 
 
-def _drop_unused(module: Any) -> None:
-    """Removes computations that nothing calls any more: bodies of replaced fusions."""
-    used = {module.entry_computation_id}
-    for place in range(len(module.computations) - 1, -1, -1):
-        computation = module.computations[place]
+def _used(computations: list[Any], entry: int, known: Mapping[int, ComputationIndex]) -> list[Any]:
+    """All but computations that nothing calls any more: bodies of replaced fusions."""
+    used = {entry}
+    kept = []
+    for computation in reversed(computations):
         if computation.id not in used:
-            del module.computations[place]
             continue
-        for instruction in computation.instructions:
-            used.update(instruction.called_computation_ids)
+        kept.append(computation)
+        same = known.get(computation.id)
+        if same is not None and same.proto is computation:
+            for instruction in same.instructions:
+                used.update(instruction.called)
+            continue
+        for proto in computation.instructions:
+            used.update(proto.called_computation_ids)
+    return kept[::-1]
 
 
 class _Edit:
@@ -191,13 +154,13 @@ class _Edit:
         self,
         graph: Graph,
         codes: NDArray[np.int8],
-        clustering: Clustering,
+        apart: Apart,
         editor: ModuleEditor,
         computation: Any,
     ) -> None:
         self.graph = graph
         self.codes = codes
-        self.clustering = clustering
+        self.fused = apart.fused
         self.editor = editor
         self.computation = computation
         self.shapes = {i.id & LOCAL_ID: i.shape for i in computation.instructions}
@@ -250,7 +213,7 @@ class _Edit:
 
     def _site(self, block: Block, placed: Any, node: int) -> Site:
         """The operation, seen through the one-operation fusion that it may stand in."""
-        if node in self.clustering.clusters:
+        if node in self.fused:
             return self._inside(block, placed)
         outer = [Value(o & LOCAL_ID, self.shapes[o & LOCAL_ID]) for o in placed.operand_ids]
         site = Site(block, placed, outer, self.editor.computations)

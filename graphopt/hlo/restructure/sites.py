@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
-from graphopt.hlo.module.proto import DType, HloInstructionProto
+from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.values import Value, is_row_major
 
@@ -57,7 +57,7 @@ class Candidate:
     @cached_property
     def instruction(self) -> Any:
         """``HloInstructionProto`` of the operation."""
-        return HloInstructionProto.FromString(self.graph.source.attributes[self.node])
+        return self.graph.source.protos[self.node]
 
     @property
     def operands(self) -> list[int]:

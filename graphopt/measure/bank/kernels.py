@@ -19,7 +19,6 @@ from graphopt.hlo import Decisions, Graph, settle
 from graphopt.hlo.graph.fingerprint import hash_computation
 from graphopt.hlo.graph.walks import window_size
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.hlo.plan.regions import Plan, Region
 from graphopt.hlo.rewrite import plan
@@ -115,7 +114,7 @@ class NodeCosts:
     def _contracted(self, node: int) -> float:
         """Multiplications per element of a product or convolution."""
         graph = self.graph
-        proto = HloInstructionProto.FromString(graph.source.attributes[node])
+        proto = graph.source.protos[node]
         if graph.ops[node].name == "convolution":
             # Output features are the kernel's largest dimension that the result has, too.
             kernel = graph.operand_lists[node][1]
@@ -145,7 +144,7 @@ class KernelReader:
         graph_computations = {c.id for c in graph.computations}
         out = []
         for node in range(len(graph)):
-            digest = hashlib.blake2b(source.attributes[node], digest_size=16)
+            digest = hashlib.blake2b(source.attributes(node), digest_size=16)
             digest.update(source.shapes[node].SerializeToString(deterministic=True))
             for called in source.called[node]:
                 if called in graph_computations:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -102,7 +101,7 @@ def _library_closure(context: Context, decisions: Decisions, root: int) -> set[i
 
 def _reduces_rows(graph: Graph, node: int) -> bool:
     """True if a reduction is over the dimension that lies together in memory, and no other."""
-    proto = HloInstructionProto.FromString(graph.source.attributes[node])
+    proto = graph.source.protos[node]
     layout = graph.source.shapes[graph.operand_lists[node][0]].layout
     return list(proto.dimensions) == [layout.minor_to_major[0]]
 

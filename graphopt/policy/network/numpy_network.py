@@ -178,6 +178,8 @@ class NumpyPolicy:
         """Expected log speed-up over the start and its low quantile, float32 [2], of given decisions."""
         told = np.zeros_like(encoded.x)
         deviates = np.zeros(len(encoded.x), np.bool_)
+        if decisions.same_as(encoded.features.start):
+            return self._gain(encoded, told, deviates)
         for field in encoded.fields:
             action = getattr(decisions, field.name).astype(np.int64)
             differs = action != field.start

@@ -36,6 +36,9 @@ _ONE_BY_ONE: Final = 8
 def product(x: Array, kernel: Array) -> Array:
     """`x @ kernel`, [N, K] and [K, M], in blocks of rows that are small enough for one core."""
     rows = max(1, _ON_ONE_CORE // kernel.size)
+    if len(x) < rows:
+        found: Array = np.matmul(x, kernel)
+        return found
     whole = len(x) // rows * rows
     out = np.empty((len(x), kernel.shape[1]), np.float32)
     if whole:

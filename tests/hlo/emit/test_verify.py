@@ -366,7 +366,7 @@ DEFECTS: list[tuple[Callable[[Any], None], str, str]] = [
     (drop_the_library_config, "fusion-kind", "dot_fusion"),
     (let_the_library_have_two_results, "fusion-kind", "m"),
     (nest_a_fusion, "fusion-kind", "negate"),
-    (unmark_a_body, "fusion-kind", "fused_computation"),
+    (unmark_a_body, "fusion-kind", "smooth"),
     (give_the_library_a_sine, "fused-operation", "dot"),
     (sort_in_a_loop_fusion, "fused-operation", "tanh"),
     (fuse_an_unknown_operation, "fused-operation", "tanh"),
@@ -401,13 +401,15 @@ DEFECTS: list[tuple[Callable[[Any], None], str, str]] = [
 ]
 
 
+@pytest.mark.parametrize("copied", [False, True], ids=["read", "said to be copied"])
 @pytest.mark.parametrize(("edit", "rule", "where"), DEFECTS)
-def test_a_defect_is_found(edit, rule, where):
+def test_a_defect_is_found(edit, rule, where, copied):
     proto = proto_of(rewritten())
     edit(proto)
     assert proto.SerializeToString() != rewritten()
+    source = parse(original())
     with pytest.raises(VerificationError) as caught:
-        verify(proto, parse(original()))
+        verify(proto, source, source.computations if copied else {})
     assert caught.value.rule == rule
     assert where in str(caught.value.node)
     assert "report" in caught.value.fix

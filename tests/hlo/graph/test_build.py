@@ -96,7 +96,7 @@ def test_columns_have_their_dtypes_and_shapes(name):
     arrays = [i for i in range(count) if not graph.is_tuple(i)]
     assert [int(np.prod(graph.dim_lists[i])) for i in arrays] == graph.elements[arrays].tolist()
     source = graph.source
-    for column in ("attributes", "names", "metadata", "shapes", "called", "config", "bare",
+    for column in ("instructions", "names", "metadata", "shapes", "called", "config", "bare",
                    "position", "frozen"):  # fmt: skip
         assert len(getattr(source, column)) == count, column
 

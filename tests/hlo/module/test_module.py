@@ -18,12 +18,12 @@ from graphopt.hlo.module.index import (
     check_supported,
     device_count,
     has_donation,
-    is_small_call,
     leaf_paths,
     leaves,
     parse,
 )
 from graphopt.hlo.module.proto import DType, HloInstructionProto, HloModuleProto, ShapeProto
+from graphopt.hlo.module.small_calls import is_small_call
 from graphopt.jax_private import hlo_from_text
 
 PLAIN = hlo_from_text("""\

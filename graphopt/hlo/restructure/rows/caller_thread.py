@@ -26,7 +26,7 @@ from graphopt.hlo.module.index import (
     device_count,
 )
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
-from graphopt.hlo.module.proto import DType, HloComputationProto, HloInstructionProto
+from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.rows.unroll import MAX_TRIPS
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
@@ -96,7 +96,7 @@ def _calls_out(graph: Graph, node: int) -> bool:
         return True
     if name != "custom-call":
         return False
-    instruction = HloInstructionProto.FromString(graph.source.attributes[node])
+    instruction = graph.source.protos[node]
     return not instruction.custom_call_target.startswith(_SAFE_CALLS)
 
 
@@ -154,7 +154,7 @@ def take_off(module: Any) -> None:
     Args:
         module: ``HloModuleProto``, the entry computation last; changed in place.
     """
-    editor = ModuleEditor(module)
+    editor = ModuleEditor(module.computations)
     body = Block(editor, editor.new_computation_id(), 0, 1)
     zero = body.constant(DType.F32, 0.0)
     nothing = body.broadcast(zero, (0, CREDIT))

@@ -31,7 +31,6 @@ class ModuleEditor:
     """Names, ids and new computations of a module that is being edited.
 
     Attributes:
-        module: the ``HloModuleProto`` before the edit; only read.
         computations: computation id -> ``HloComputationProto`` of that module.
         fresh: (computation id, local id) -> origin, for every instruction that blocks wrote.
         kept: (computation id, local id) -> node that a new instruction still is.
@@ -42,12 +41,18 @@ class ModuleEditor:
     """
 
     def __init__(
-        self, module: Any, placed: Mapping[tuple[int, int], int] = MappingProxyType({})
+        self,
+        computations: Iterable[Any],
+        placed: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> None:
-        """Indexes a module; `placed` says which node an instruction (computation id, local id) is."""
-        self.module = module
+        """Indexes a module.
+
+        Args:
+            computations: ``HloComputationProto`` of each; only read.
+            placed: which node an instruction (computation id, local id) is.
+        """
         self._placed = placed
-        self.computations = {c.id: c for c in module.computations}
+        self.computations = {c.id: c for c in computations}
         self.fresh: dict[tuple[int, int], int] = {}
         self.kept: dict[tuple[int, int], int] = {}
         self.wide: set[tuple[int, int]] = set()
@@ -57,7 +62,7 @@ class ModuleEditor:
         self.written: list[Any] = []
         """Finished new computations that the next edited one must follow."""
         self._next_computation: int = max(self.computations) + 1
-        self._names = {i.name for c in module.computations for i in c.instructions}
+        self._names = {i.name for c in self.computations.values() for i in c.instructions}
         self._serial = 0
 
     def unique_name(self, base: str) -> str:

@@ -7,22 +7,27 @@ needs a control dependency of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
-from graphopt.hlo.module.index import LOCAL_ID, ModuleIndex, index
+from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, ModuleIndex, index
 from graphopt.hlo.module.proto import HloComputationProto
 from graphopt.hlo.module.toposort import topological_order
 
 
-def order_readers(proto: Any) -> ModuleIndex:
+def order_readers(proto: Any, known: Mapping[int, ComputationIndex]) -> ModuleIndex:
     """Adds the missing control dependencies to a module; returns it indexed.
+
+    Args:
+        proto: ``HloModuleProto``, changed in place.
+        known: computations that may be in it as they were elsewhere (see `index`).
 
     Raises:
         UnsupportedModuleError: rule ``in-place-order``: a reader needs the writer's result.
     """
-    module = index(proto)
+    module = index(proto, known)
     broken = broken_hazards(InPlaceAnalysis(module))
     if not broken:
         return module
@@ -37,7 +42,7 @@ def order_readers(proto: Any) -> ModuleIndex:
     for computation in proto.computations:
         if computation.id in touched:
             sort_instructions(computation)
-    return index(proto)
+    return index(proto, known)
 
 
 def sort_instructions(computation: Any) -> None:

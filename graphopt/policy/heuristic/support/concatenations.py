@@ -8,7 +8,6 @@ from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.walks import roots_around
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.module.proto import HloInstructionProto
 
 MIN_CONCATENATED: Final = 512
 """Smallest concatenation in a native loop that is decided by itself."""
@@ -72,7 +71,7 @@ def is_slow_fused(graph: Graph, model: CostModel, node: int) -> bool:
     if not any(graph.ops[user].kind is OpKind.ELEMENTWISE for user in graph.user_lists[node]):
         return False
     layout = graph.source.shapes[node].layout.minor_to_major
-    (dimension,) = HloInstructionProto.FromString(graph.source.attributes[node]).dimensions
+    (dimension,) = graph.source.protos[node].dimensions
     if len(layout) < 2 or dimension != layout[0]:
         return False
     fuse = graph.default.fuse
