@@ -12,10 +12,10 @@ from graphopt.hlo.module.index import (
     ComputationIndex,
     Instruction,
     ModuleIndex,
-    is_small_call,
     parse,
 )
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
+from graphopt.hlo.module.small_calls import is_small_call
 from graphopt.measure.bank.profile import profile
 
 PROFILED_RUNS: Final = 3

@@ -17,12 +17,11 @@ from graphopt.hlo.graph.build import build_over
 from graphopt.hlo.module.index import (
     ComputationIndex,
     Instruction,
-    is_inlined_call,
-    is_inlined_call_body,
     parse,
 )
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.schedule import read_schedule
+from graphopt.hlo.module.small_calls import is_inlined_call, is_inlined_call_body
 from graphopt.policy.alternatives.sites import Sites
 from graphopt.tasks.extract import Place, extract
 
