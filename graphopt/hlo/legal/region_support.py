@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,19 @@ from graphopt.hlo.graph.derived import derives
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import ComputationIndex, Instruction
 from graphopt.hlo.module.opcodes import is_native_product
+from graphopt.hlo.module.proto import DType
 from graphopt.machine import UnitKind
+
+MISROUNDED: Final = frozenset(
+    {
+        DType.F8E4M3FN.value,
+        DType.F8E4M3B11FNUZ.value,
+        DType.F8E5M2FNUZ.value,
+        DType.F8E4M3FNUZ.value,
+    }
+)
+"""Types to which XLA's native functions round wrongly where its kernels round right: 496 becomes -0, and
+what is too small for a normal number NaN or twice as large."""
 
 
 @derives("regional")
@@ -35,6 +49,8 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
             elif graph.ops[node].name == "dot":
                 types = {int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])}
                 ok[node] = is_native_product(types)
+            elif graph.ops[node].name == "convert":
+                ok[node] &= int(graph.dtype[node]) not in MISROUNDED
             for callee in by_caller.get(node, ()):
                 inner = graph.computations[callee]
                 ok[node] &= bool(ok[inner.first : inner.end].all())
@@ -53,7 +69,9 @@ def _regional_fusion(graph: Graph, node: int) -> bool:
 
 
 def _has_native_code(computation: ComputationIndex, instruction: Instruction) -> bool:
-    """False for a dot that native code cannot compute."""
+    """False for a dot that native code cannot compute, and for what it rounds wrongly."""
+    if instruction.opcode == "convert":
+        return instruction.shape.element_type not in MISROUNDED
     if instruction.opcode != "dot":
         return True
     operands = [computation.by_id[i] for i in instruction.operands]

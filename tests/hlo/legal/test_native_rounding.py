@@ -1,0 +1,68 @@
+"""Short floats: native functions round to some of them otherwise than kernels do, and leave those alone."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from support.captures import MACHINE, node, unit
+
+import graphopt
+from graphopt.hlo import build_graph
+from graphopt.jax_private import hlo_from_text
+from graphopt.machine import UnitKind
+
+ROUNDING = """\
+HloModule rounding
+
+ENTRY main {
+  p = f32[64]{0} parameter(0)
+  a = f32[64]{0} add(p, p)
+  c = T[64]{0} convert(a)
+  ROOT r = T[64]{0} reverse(c), dimensions={0}
+}
+"""
+
+EVERY = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
+"""float32 [65536]; every value that has sixteen bits, infinities and NaN included."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed"),
+    [
+        ("f8e4m3fn", False),
+        ("f8e4m3b11fnuz", False),
+        ("f8e5m2fnuz", False),
+        ("f8e4m3fnuz", False),
+        ("f8e5m2", True),
+        ("f16", True),
+        ("bf16", True),
+    ],
+)
+def test_what_native_code_rounds_wrongly_it_may_not_hold(kind, allowed):
+    graph = build_graph(hlo_from_text(ROUNDING.replace("T[", f"{kind}[")), MACHINE)
+    rule = graph.masks.why_not(node(graph, "convert"), "unit", unit(graph, UnitKind.NATIVE))
+    assert rule == (None if allowed else "not-in-region")
+
+
+@pytest.mark.parametrize(
+    "name", ["float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz"]
+)
+@pytest.mark.parametrize("source", ["float32", "bfloat16"])
+def test_loops_that_round_to_short_floats_give_the_defaults_bits(name, source):
+    def rounded(table):
+        def row(i, out):
+            return out.at[i].set(jax.lax.convert_element_type(table[i] * 1.0, name))
+
+        return jax.lax.fori_loop(0, len(table), row, jnp.zeros(table.shape, name))
+
+    table = jnp.asarray(EVERY.reshape(-1, 64)).astype(source)
+    expected = np.asarray(jax.jit(lambda t: rounded(t))(table)).view(np.uint8)
+    graphopt.install("heuristic", store=False)
+    try:
+        found = np.asarray(jax.jit(lambda t: rounded(t))(table)).view(np.uint8)
+    finally:
+        graphopt.uninstall()
+    np.testing.assert_array_equal(found, expected)
