@@ -100,7 +100,7 @@ class ServerEngine:
             with engine.begin() as connection:
                 if key is not None:
                     noted = {"id": key, "seen": time.time()}
-                    if not connection.execute(named["put_delivery"], noted).rowcount:
+                    if connection.execute(named["put_delivery"], noted).first() is None:
                         return
                 for name, values in changes:
                     connection.execute(named[name], dict(values))

@@ -219,8 +219,8 @@ def _of_programs(dialect: str) -> Iterator[tuple[str, Any]]:
 
 
 def _of_deliveries(dialect: str) -> Iterator[tuple[str, Any]]:
-    yield "delivered", sa.select(deliveries.c.id).where(deliveries.c.id == sa.bindparam("id"))
-    yield "put_delivery", _insert(deliveries, dialect).on_conflict_do_nothing()
+    added = _insert(deliveries, dialect).on_conflict_do_nothing()
+    yield "put_delivery", added.returning(deliveries.c.id)
     yield (
         "forget_deliveries",
         sa.delete(deliveries).where(deliveries.c.seen < sa.bindparam("before")),
