@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 from support.processes import becomes
 
+from graphopt.cli import main
 from graphopt.errors import StoreError
 from graphopt.store import Store
 from graphopt.store.engines.asking import Asker, TooLateError
@@ -120,6 +121,7 @@ def test_a_server_that_stands_still_delays_one_look_up_only(server, store, share
         assert shared.refresh() == 1
     finally:
         server.go_on()
+    assert becomes(lambda: shared._asker._until == 0.0, PATIENT_S), "its late answer ends the pause"
     (note,) = shared.notes()
     assert "100 times the copy answered" in note and "moment ago" in note
     assert "owner@" not in note
@@ -145,6 +147,7 @@ def test_writes_wait_for_a_server_and_arrive_once(server, database, store):
         server.start()
     store.flush()
     assert becomes(lambda: store.outbox.counts() == (0, 0), PATIENT_S)
+    store.outbox._flusher.join(PATIENT_S)
     assert evaluations(store, "g") == [("meanwhile", 2.0), ("before", 1.0)]
 
 
@@ -248,3 +251,26 @@ def test_a_writer_cannot_change_tables(roles):
         ):
             connection.execute(sa.text(statement))
     writer.close()
+
+
+def test_the_command_makes_shows_and_flushes(server, roles, capsys, monkeypatch):
+    url = server.url(sa.make_url(roles[0]).database)
+    assert main(["store", "init", "--url", url, "--reader", "owner"]) == 0
+    assert "role owner may look for winners" in capsys.readouterr().out
+    monkeypatch.setenv("GRAPHOPT_STORE", url)
+    store = Store()
+    put_winner(store, make_winner())
+    store.outbox.put([("put_delivery", {"id": None, "seen": 1.0})])
+    assert main(["store", "flush"]) == 1
+    assert main(["store"]) == 1
+    shown = capsys.readouterr().out
+    assert "winners: 1 rows" in shown and "0 writes wait, 1 were refused" in shown
+    assert "owner@" not in shown
+    store.close()
+
+
+def test_a_file_needs_no_init(tmp_path, capsys):
+    assert main(["store", "show", "--url", str(tmp_path / "none")]) == 0
+    assert "not there yet" in capsys.readouterr().out
+    assert main(["store", "init", "--url", str(tmp_path / "none")]) == 2
+    assert "only a store on a server" in capsys.readouterr().err
