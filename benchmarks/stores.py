@@ -99,6 +99,8 @@ def fill(store: Store, count: int) -> None:
             marks = ", ".join("?" for _ in winners.c)
             driver.executemany(f"INSERT INTO winners VALUES ({marks})", found)
             return
+        for setting in ("statement_timeout = 0", "session_replication_role = replica"):
+            connection.execute(sa.text(f"SET LOCAL {setting}"))
         with driver.cursor().copy("COPY winners FROM STDIN") as copy:
             for row in found:
                 copy.write_row(row)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import tyro
 
@@ -11,11 +12,15 @@ if TYPE_CHECKING:
     import graphopt.store
 
 
+PRUNED: Final = ("evaluations", "deliveries")
+"""Tables that grow with every measurement; all others have a row per module, kernel or machine."""
+
+
 @dataclass(frozen=True)
 class Store:
-    """The store: show what it holds, init its tables on a server, flush what waits for the server."""
+    """The store: show what it holds, init its tables on a server, flush what waits for it, prune old rows."""
 
-    action: Annotated[Literal["show", "init", "flush"], tyro.conf.Positional] = "show"
+    action: Annotated[Literal["show", "init", "flush", "prune"], tyro.conf.Positional] = "show"
     """What to do."""
     url: str | None = None
     """postgresql://... (or the path of a file); $GRAPHOPT_STORE or the user's store by default."""
@@ -23,6 +28,8 @@ class Store:
     """With init: a role of the server that may look for winners, and nothing else: enough for install()."""
     writer: str | None = None
     """With init: a role that may write what tuning and measuring find."""
+    days: float = 365.0
+    """With prune: older candidates are forgotten; winners, kernel times and quarantine stay."""
 
     def run(self) -> int:
         """Exit status 1 if the server refused writes that were kept for it."""
@@ -33,6 +40,8 @@ class Store:
             _initialise(place, self.reader, self.writer)
         elif self.action == "flush":
             print(f"{place.shown}: {place.flush()} writes sent")
+        elif self.action == "prune":
+            print(f"{place.shown}: {prune(place, 86_400 * self.days):,} rows forgotten")
         else:
             print("\n".join(lines_of(place)))
         refused = place.outbox.refusals() if place.outbox is not None else []
@@ -58,6 +67,29 @@ def _initialise(place: graphopt.store.Store, reader: str | None, writer: str | N
     for role, may in ((reader, "look for winners"), (writer, "write")):
         if role is not None:
             print(f"role {role} may {may}")
+
+
+def prune(place: graphopt.store.Store, age_s: float) -> int:
+    """Forgets measured candidates, and notes of deliveries, of more than an age; returns how many rows.
+
+    Args:
+        place: the store.
+        age_s: in seconds.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    import sqlalchemy as sa
+
+    from graphopt.store.schema.tables import TABLES
+
+    count = 0
+    with place.transaction() as connection:
+        for name in PRUNED:
+            table = TABLES.tables[name]
+            old = table.c.seen < time.time() - age_s
+            count += connection.execute(sa.delete(table).where(old)).rowcount
+    return count
 
 
 def lines_of(place: graphopt.store.Store) -> list[str]:

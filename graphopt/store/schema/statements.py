@@ -221,10 +221,6 @@ def _of_programs(dialect: str) -> Iterator[tuple[str, Any]]:
 def _of_deliveries(dialect: str) -> Iterator[tuple[str, Any]]:
     added = _insert(deliveries, dialect).on_conflict_do_nothing()
     yield "put_delivery", added.returning(deliveries.c.id)
-    yield (
-        "forget_deliveries",
-        sa.delete(deliveries).where(deliveries.c.seen < sa.bindparam("before")),
-    )
 
 
 GROUPS: Final = (_of_winners, _of_evaluations, _of_machines, _of_programs, _of_deliveries)

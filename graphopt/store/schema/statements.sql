@@ -151,8 +151,6 @@ FROM quarantine
 WHERE quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment)) ORDER BY evaluations.ratio DESC, evaluations.digest
 -- name: forget_capabilities
 DELETE FROM capabilities WHERE capabilities.jaxlib = :jaxlib
--- name: forget_deliveries
-DELETE FROM deliveries WHERE deliveries.seen < :before
 -- name: kernels_by_key
 SELECT kernels."key", kernels.ns
 FROM kernels
