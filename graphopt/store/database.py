@@ -75,6 +75,11 @@ class Store:
         """Where it is, for messages: no password."""
         return str(self.path) if self.url is None else shown(self.url)
 
+    @property
+    def local(self) -> Store:
+        """The store in a file: this one, or the copy of a server on this machine."""
+        return self if self.url is None else Store(self.path)
+
     def exists(self) -> bool:
         """True if the file is there; always true of a server."""
         return self._engine.exists()

@@ -73,7 +73,7 @@ class SharedWinners:
             server: a store on a server.
         """
         self.server = server
-        self.copy = Store(server.path)
+        self.copy = server.local
         self._asker = Asker(DEADLINE_S, PAUSE_S)
         self._lock = threading.Lock()
         self._asked = -FRESH_S

@@ -10,9 +10,11 @@ from support.processes import becomes
 
 from graphopt.cli import main
 from graphopt.errors import StoreError
+from graphopt.machine import own_kind
 from graphopt.store import Store
 from graphopt.store.engines.asking import Asker, TooLateError
 from graphopt.store.engines.roles import initialise
+from graphopt.store.machine_costs import get_costs, put_costs
 from graphopt.store.shared import SharedWinners
 from graphopt.store.winners import (
     all_winners,
@@ -103,6 +105,12 @@ def test_options_are_copied(store, shared):
     put_options(store, "p", {"xla_option": "1"}, (1.2, 1.1, 1.3))
     assert shared.options("p") == {"xla_option": "1"}
     assert get_options(shared.copy, "p") == {"xla_option": "1"}
+
+
+def test_what_the_machine_costs_stays_on_it(store, shared):
+    put_costs(store, own_kind(), {"thunk_ns": 50.0}, 29)
+    assert get_costs(shared.copy, own_kind()) == get_costs(store, own_kind()) is not None
+    assert store.rows("SELECT count(*) FROM machine_costs") == [(0,)]
 
 
 # A server that stands still, or is gone.
