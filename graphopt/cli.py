@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Union
 import tyro
 
 from graphopt.errors import exit_status
+from graphopt.evaluate.commands.store import Store
 from graphopt.extras import require
 from graphopt.learn.collecting.commands import Collect, Fill
 from graphopt.policy.registry import DEFAULT
@@ -152,8 +153,8 @@ class Tune:
     """Seconds to spend."""
     seed: int = 0
     """Seed of the search."""
-    store: Path | None = None
-    """Store of winners; the user's store by default."""
+    store: str | None = None
+    """Path or URL of the store of winners; the user's store by default."""
     json: bool = False
     """Print the result as JSON."""
     policy: str = DEFAULT
@@ -207,8 +208,8 @@ class Evaluate:
     """Longest time of one program beyond its budget."""
     seed: int = 0
     """Seed of the tuner."""
-    store: Path | None = None
-    """The tuner's store; a fresh one in the results by default."""
+    store: str | None = None
+    """Path or URL of the tuner's store; a fresh one in the results by default."""
     out: Path = Path("report")
     """Folder of report.json, report.md and the plots."""
 
@@ -358,6 +359,7 @@ Commands = Union[  # noqa: UP007 - tyro reads the union at run time
     Explain,
     Bench,
     Doctor,
+    Store,
 ]
 
 

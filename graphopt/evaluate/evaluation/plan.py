@@ -59,7 +59,7 @@ class Plan:
     policy: str
     budget_s: float
     seed: int
-    store: Path | None
+    store: str | Path | None
     out: Path
     rival: str = ""
     limit_s: float = START_S
