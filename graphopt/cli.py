@@ -164,15 +164,38 @@ class Tune:
     """Write all winners of the store to this file."""
     take: Annotated[Path | None, tyro.conf.arg(name="import")] = None
     """Take the winners of this file into the store."""
+    queue: bool = False
+    """Tune what programs left in the store's queue, while the machine is idle: budget-s for each of them."""
+    items: int = 0
+    """With --queue: end after so many; 0 for no limit."""
+    limit_s: float = 0.0
+    """With --queue: begin nothing more after so many seconds; 0 for no limit."""
+    max_load: float = 0.5
+    """With --queue: cores that other programs may use; above it, tuning stops and waits."""
+    follow: bool = False
+    """With --queue: wait for more when the queue is empty."""
 
     def run(self) -> int:
         """Exit status 1 if results differ."""
+        if self.queue:
+            from graphopt.evaluate.commands.queue import run_tune_queue
+
+            run_tune_queue(
+                self.store,
+                self.budget_s,
+                self.limit_s,
+                self.items or None,
+                self.max_load,
+                self.follow,
+                self.json,
+            )
+            return 0
         from graphopt.evaluate.commands.tune import move_winners, run_tune
 
         move_winners(self.store, self.export, self.take)
         if not self.workload:
             if self.export is None and self.take is None:
-                print("graphopt tune: name a program", file=sys.stderr)
+                print("graphopt tune: name a program, or --queue", file=sys.stderr)
                 return 2
             return 0
         result = run_tune(
@@ -185,6 +208,26 @@ class Tune:
             self.policy,
         )
         return 0 if result.verified else 1
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Modules that programs left to be tuned (install(record=True)): list, show, forget, clear."""
+
+    action: Annotated[Literal["list", "show", "forget", "clear"], tyro.conf.Positional] = "list"
+    """What to do."""
+    ids: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Ids of items, for show and forget."""
+    store: Path | None = None
+    """Store with the queue; the user's store by default."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Exit status 1 if an item is not there."""
+        from graphopt.evaluate.commands.queue import run_queue
+
+        return run_queue(self.action, self.ids, self.store, self.json)
 
 
 @dataclass(frozen=True)
@@ -351,6 +394,7 @@ Commands = Union[  # noqa: UP007 - tyro reads the union at run time
     Train,
     Ship,
     Tune,
+    Queue,
     Evaluate,
     Fuzz,
     Capture,

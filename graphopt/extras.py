@@ -8,7 +8,7 @@ from typing import Final
 from graphopt.errors import MissingExtraError
 
 EXTRAS: Final[dict[str, tuple[str, ...]]] = {
-    "tune": ("sklearn",),
+    "tune": ("psutil", "sklearn"),
     "plots": ("matplotlib",),
     "env": ("gymnasium",),
     "train": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 3
+VERSION: Final = 4
 """``PRAGMA user_version`` of a store that this code writes."""
 
 APPLICATION_ID: Final = 0x47724F70
@@ -33,6 +33,35 @@ CREATE TABLE capabilities (
   seen REAL NOT NULL,
   PRIMARY KEY (jaxlib, name)
 ) WITHOUT ROWID;
+"""
+
+_QUEUE: Final = """
+CREATE TABLE queue (
+  id TEXT NOT NULL,             -- digest of the module without labels, see graphopt.store.queue_items
+  environment INTEGER NOT NULL REFERENCES environments (id),
+  program TEXT NOT NULL,        -- name of the module, for people
+  module BLOB NOT NULL,         -- zlib, without labels
+  module_bytes INTEGER NOT NULL,
+  inputs TEXT NOT NULL,         -- JSON list of [shape, dtype, low, high]
+  recorded BLOB,                -- values of the inputs, where the user asked for that
+  compile_s REAL NOT NULL,
+  processes INTEGER NOT NULL,   -- that compiled it
+  calls REAL NOT NULL,          -- in all of them
+  first_seen REAL NOT NULL,
+  last_seen REAL NOT NULL,
+  state TEXT NOT NULL,          -- waiting, running, done, failed
+  reason TEXT NOT NULL,
+  owner TEXT NOT NULL,          -- of the lease
+  lease_until REAL NOT NULL,    -- Unix time
+  attempts INTEGER NOT NULL,    -- leases
+  call_s REAL,                  -- of XLA's default, estimated until it is tuned
+  gain REAL,                    -- share of a call that is saved, estimated until it is tuned
+  speedup REAL,
+  low REAL,
+  high REAL,
+  spent_s REAL NOT NULL,        -- of tuning
+  PRIMARY KEY (id, environment)
+);
 """
 
 _TABLES: Final = """
@@ -101,7 +130,7 @@ CREATE TABLE compile_options (
 ) WITHOUT ROWID;
 """
 
-CREATE: Final = _TABLES + _MACHINE_COSTS + _CAPABILITIES
+CREATE: Final = _TABLES + _MACHINE_COSTS + _CAPABILITIES + _QUEUE
 
-MIGRATIONS: Final[dict[int, str]] = {1: _MACHINE_COSTS, 2: _CAPABILITIES}
+MIGRATIONS: Final[dict[int, str]] = {1: _MACHINE_COSTS, 2: _CAPABILITIES, 3: _QUEUE}
 """Version -> statements that lead to the next one."""

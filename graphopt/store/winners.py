@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import time
 from dataclasses import astuple, dataclass, fields
 from typing import Final
@@ -91,13 +92,18 @@ _COLUMNS = ", ".join(f.name for f in fields(Winner))
 
 def put_winner(store: Store, winner: Winner) -> None:
     """Stores a winner; replaces the one of the same module and environment."""
-    marks = ", ".join("?" for _ in fields(Winner))
     environment = store.environment_id()
     with store.transaction() as connection:
-        connection.execute(
-            f"INSERT OR REPLACE INTO winners ({_COLUMNS}, environment) VALUES ({marks}, ?)",
-            (*astuple(winner), environment),
-        )
+        write_winner(connection, winner, environment)
+
+
+def write_winner(connection: sqlite3.Connection, winner: Winner, environment: int) -> None:
+    """`put_winner` as a part of a transaction."""
+    marks = ", ".join("?" for _ in fields(Winner))
+    connection.execute(
+        f"INSERT OR REPLACE INTO winners ({_COLUMNS}, environment) VALUES ({marks}, ?)",
+        (*astuple(winner), environment),
+    )
 
 
 def get_winner(store: Store, fingerprint: str) -> Winner | None:
