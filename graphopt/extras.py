@@ -11,6 +11,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "tune": ("psutil", "sklearn"),
     "plots": ("matplotlib",),
     "env": ("gymnasium",),
+    "postgres": ("psycopg",),
     "train": (
         "flax",
         "jraph",

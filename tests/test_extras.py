@@ -114,6 +114,6 @@ def test_kernel_times_without_trees_are_uncertain(monkeypatch, caplog):
 def test_the_table_is_that_of_the_project_file():
     optional = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
     for extra, modules in extras.EXTRAS.items():
-        names = {re.split(r"[>=<]", requirement)[0] for requirement in optional[extra]}
+        names = {re.split(r"[\[>=<]", requirement)[0] for requirement in optional[extra]}
         expected = {DISTRIBUTIONS.get(module, module) for module in modules}
         assert names == expected | ({"orbax-checkpoint"} & names)

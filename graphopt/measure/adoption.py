@@ -9,7 +9,14 @@ from graphopt.errors import GraphOptError
 from graphopt.hlo import Decisions, Graph
 from graphopt.measure.children.runner import Runner
 from graphopt.store import Store, Winner, decode_decisions
-from graphopt.store.winners import get_winner, mark_verified, put_quarantine, remove_winner
+from graphopt.store.winners import (
+    any_winner,
+    get_winner,
+    mark_verified,
+    put_quarantine,
+    remove_winner,
+    revision,
+)
 
 VERIFY_TIMEOUT_S: Final = 60.0
 VERIFY_BUDGET_S: Final = 1.0
@@ -37,21 +44,11 @@ class StoredWinners:
 
     def state(self) -> str:
         """Text that changes with the winners: part of compilation cache keys."""
-        count, newest = self._summary()
-        return f"{count}-{newest}"
+        return str(revision(self.store) if self.store.exists() else 0)
 
     def any(self) -> bool:
         """True if there are winners for this environment."""
-        return self._summary()[0] > 0
-
-    def _summary(self) -> tuple[int, float]:
-        if not self.store.exists():
-            return 0, 0.0
-        rows = self.store.rows(
-            "SELECT count(*), coalesce(max(seen), 0) FROM winners WHERE environment=?",
-            (self.store.environment_id(),),
-        )
-        return int(rows[0][0]), float(rows[0][1])
+        return self.store.exists() and any_winner(self.store)
 
     def find(self, graph: Graph, data: bytes) -> Adopted | None:
         """The winner of a module, verified; None where there is none.

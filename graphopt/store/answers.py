@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from graphopt.store.connections import connect
+from graphopt.store.engines.connections import connect
 
 VERSION: Final = 2
 """``PRAGMA user_version`` of the file; one of another version is emptied."""

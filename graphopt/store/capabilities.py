@@ -17,18 +17,14 @@ def put_capabilities(store: Store, jaxlib: str, probes: int, holds: Mapping[str,
         probes: version of the probes.
         holds: capability -> whether it holds.
     """
-    now = time.time()
-    with store.transaction() as connection:
-        connection.execute("DELETE FROM capabilities WHERE jaxlib=?", (jaxlib,))
-        connection.executemany(
-            "INSERT INTO capabilities VALUES (?, ?, ?, ?, ?)",
-            [(jaxlib, name, probes, int(value), now) for name, value in holds.items()],
-        )
+    same = {"jaxlib": jaxlib, "probes": probes, "seen": time.time()}
+    rows = [{**same, "name": name, "holds": int(value)} for name, value in holds.items()]
+    store.write(
+        ("forget_capabilities", {"jaxlib": jaxlib}), *(("put_capability", row) for row in rows)
+    )
 
 
 def get_capabilities(store: Store, jaxlib: str, probes: int) -> frozenset[str] | None:
     """Names of what holds; None if that jaxlib was never tried with these probes."""
-    rows = store.rows(
-        "SELECT name, holds FROM capabilities WHERE jaxlib=? AND probes=?", (jaxlib, probes)
-    )
+    rows = store.rows("capabilities", {"jaxlib": jaxlib, "probes": probes})
     return frozenset(name for name, holds in rows if holds) if rows else None

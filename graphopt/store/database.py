@@ -1,32 +1,24 @@
-"""The store: one SQLite file that several processes read and write at once."""
+"""The store: what several processes, and several machines, remember together."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from graphopt.errors import StoreError
-from graphopt.locations import cache_path
 from graphopt.machine import machine_key
-from graphopt.store.connections import connect
-from graphopt.store.schema import APPLICATION_ID, CREATE, MIGRATIONS, VERSION
+from graphopt.store.engines.outbox import Outbox
+from graphopt.store.engines.places import default_place, is_url, local_path, shown
+from graphopt.store.engines.server import ServerEngine, UnreachableError
+from graphopt.store.engines.sqlite import SqliteEngine
 
-BUSY_S: Final = 30.0
-"""Longest wait for another process's write."""
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
-T = TypeVar("T")
-
-
-def default_path() -> Path:
-    """``$GRAPHOPT_STORE``, else ``graphopt/store.sqlite`` under the user's cache directory."""
-    return cache_path("GRAPHOPT_STORE", "store.sqlite")
-
+MOST_BYTES: Final = 8 << 20
+"""Longer texts of a winner are not fetched: no program of ours needs them, and rows may be anybody's."""
 
 _CODE_FLAGS: Final = ("--xla_cpu", "--xla_backend", "--xla_llvm", "--xla_disable_hlo_passes")
 
@@ -42,191 +34,146 @@ def environment() -> tuple[str, str, str]:
 
 
 class Store:
-    """A connection to the store; opens lazily, one SQLite connection per thread.
+    """A store in a file or on a server: the same statements, by name, on both.
 
-    Every write is one short transaction, so that a killed process loses at most what it was writing.
+    Safe with several threads and processes; nothing is opened before the first use.
+
+    Attributes:
+        url: of the server; None for a file.
+        path: the file; for a server the file on this machine beside which copies of it are kept.
+        outbox: what waits for the server; None for a file.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Names the file (default: `default_path`); nothing is touched before the first use."""
-        self.path = Path(path) if path is not None else default_path()
-        self._local = threading.local()
-        self._environment: int | None = None
+    def __init__(self, place: str | os.PathLike[str] | None = None) -> None:
+        """Names the store.
+
+        Args:
+            place: path of a SQLite file or URL of a PostgreSQL server (``postgresql://...``); by default the
+                user's, see `default_place`.
+        """
+        found = default_place() if place is None else place
+        self.url: str | None = None
+        self.outbox: Outbox | None = None
+        self._engine: SqliteEngine | ServerEngine
+        if isinstance(found, str) and is_url(found):
+            self.url, self.path = found, local_path(found)
+            self._engine = ServerEngine(found)
+            self.outbox = Outbox(self.path.with_suffix(".outbox.sqlite"), self.shown)
+        else:
+            self.path = Path(found)
+            self._engine = SqliteEngine(self.path)
+        self._here: dict[str, Any] | None = None
+        self._noted = False
 
     @classmethod
     def of(cls, place: Store | str | os.PathLike[str] | None) -> Store:
-        """The store itself, the one at a path, or the user's."""
+        """The store itself, the one at a path or URL, or the user's."""
         return place if isinstance(place, Store) else cls(place)
 
-    def exists(self) -> bool:
-        """True if the file is there."""
-        return self.path.is_file()
-
     @property
-    def connection(self) -> sqlite3.Connection:
-        """This thread's connection of this process.
+    def shown(self) -> str:
+        """Where it is, for messages: no password."""
+        return str(self.path) if self.url is None else shown(self.url)
+
+    def exists(self) -> bool:
+        """True if the file is there; always true of a server."""
+        return self._engine.exists()
+
+    def rows(
+        self, query: str, values: Mapping[str, Any] | Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Rows of a statement.
+
+        Args:
+            query: name of one in `graphopt.store.schema.statements`, or SQL.
+            values: of its parameters; those of the environment are filled in for names.
 
         Raises:
-            StoreError: the file cannot be opened, is damaged, or is of a newer version.
+            StoreError: the store cannot be read.
         """
-        found: tuple[int, sqlite3.Connection] | None = getattr(self._local, "connection", None)
-        if found is None or found[0] != os.getpid():  # a forked child must not share one
-            found = (os.getpid(), self._open())
-            self._local.connection = found
-        return found[1]
+        if " " not in query:
+            values = {**self.here, "most_bytes": MOST_BYTES, **dict(values)}
+        return self._engine.rows(query, values)
 
-    def _open(self) -> sqlite3.Connection:
+    def write(self, *changes: tuple[str, Mapping[str, Any]]) -> None:
+        """Runs statements in one transaction: all of them or none.
+
+        Where a server does not answer, they are kept on this machine and sent later.
+
+        Args:
+            changes: names in `graphopt.store.schema.statements`, each with values of its parameters; those of
+                the environment are filled in.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        whole = self._whole(changes)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = connect(self.path, BUSY_S)
-            try:
-                _prepare(connection, self.path)
-            except BaseException:
-                connection.close()
-                raise
-        except (sqlite3.Error, OSError) as error:
-            raise _error(self.path, f"cannot be used: {error}") from error
-        return connection
+            self._engine.write(whole)
+            self._noted = True
+        except UnreachableError:
+            self._keep(whole)
+
+    def write_later(self, *changes: tuple[str, Mapping[str, Any]]) -> None:
+        """`write` for those who must not wait for a server: it is sent by another thread.
+
+        Args:
+            changes: as for `write`.
+
+        Raises:
+            StoreError: the file cannot be written, or too much waits for the server.
+        """
+        if self.outbox is None:
+            self.write(*changes)
+        else:
+            self._keep(self._whole(changes))
+
+    def _whole(self, changes: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Any]]:
+        """Changes with the values of the environment, which is noted first unless it was."""
+        whole = [(name, {**self.here, **values}) for name, values in changes]
+        return whole if self._noted else [("add_environment", self.here), *whole]
+
+    def _keep(self, whole: list[tuple[str, Any]]) -> None:
+        assert self.outbox is not None and isinstance(self._engine, ServerEngine)
+        self.outbox.put(whole)
+        self.outbox.flush_later(self._engine.deliver)
+
+    def flush(self) -> int:
+        """Sends what waits for the server; returns how many writes it took.
+
+        Raises:
+            StoreError: the server does not answer; what waits is kept.
+        """
+        if self.outbox is None or not isinstance(self._engine, ServerEngine):
+            return 0
+        return self.outbox.flush(self._engine.deliver)
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction.
+    def transaction(self) -> Iterator[sa.Connection]:
+        """One write transaction for statements that are not known beforehand, as SQLAlchemy has them.
 
         Raises:
-            StoreError: the file is locked for longer than `BUSY_S`, full or damaged.
+            StoreError: the store cannot be written.
         """
-        connection = self.connection
-        try:
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                # An interrupt may come before or after any of the three; SQLite rolls back some
-                # errors by itself.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-        except (sqlite3.Error, OverflowError, UnicodeError) as error:
-            raise _error(self.path, f"cannot be written: {error}") from error
+        with self._engine.transaction() as connection:
+            yield connection
 
-    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query.
-
-        Raises:
-            StoreError: the file cannot be read.
-        """
-        try:
-            return self.connection.execute(query, values).fetchall()
-        except (sqlite3.Error, OverflowError, UnicodeError) as error:
-            raise _error(self.path, f"cannot be read: {error}") from error
+    @property
+    def here(self) -> dict[str, Any]:
+        """The environment of this process, as parameters of statements."""
+        if self._here is None:
+            names = ("env_machine", "env_jaxlib", "env_options")
+            self._here = dict(zip(names, environment(), strict=True))
+        return self._here
 
     def environment_id(self) -> int:
-        """Row of the environment of this process."""
-        if self._environment is None:
-            values = environment()
-            query = "SELECT id FROM environments WHERE machine=? AND jaxlib=? AND options=?"
-            found = self.rows(query, values)
-            if not found:
-                with self.transaction() as connection:
-                    connection.execute(
-                        "INSERT OR IGNORE INTO environments (machine, jaxlib, options) "
-                        "VALUES (?, ?, ?)",
-                        values,
-                    )
-                found = self.rows(query, values)
-            self._environment = int(found[0][0])
-        return self._environment
-
-    def change_count(self) -> int:
-        """Number that changes when another connection has written: a cheap test for news."""
-        return int(self.rows("PRAGMA data_version")[0][0])
+        """Row of the environment of this process in this store, made where there is none."""
+        found = self.rows("environment_id")
+        if not found:
+            self.write(("add_environment", {}))
+            found = self.rows("environment_id")
+        return int(found[0][0])
 
     def close(self) -> None:
-        """Closes this thread's connection."""
-        found = getattr(self._local, "connection", None)
-        if found is not None:
-            found[1].close()
-            self._local.connection = None
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute("PRAGMA foreign_keys=ON")
-    if _version(connection) == VERSION and _is_ours(connection):
-        connection.execute("PRAGMA synchronous=NORMAL")
-        return
-    _check_usable(connection, path)  # before anything of a foreign file is changed
-    _retry(lambda: connection.execute("PRAGMA journal_mode=WAL"))
-    connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        _upgrade(connection, path)
-        connection.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    """Creates or migrates the tables; another process may have done so meanwhile."""
-    _check_usable(connection, path)
-    version = _version(connection)
-    if not _has_tables(connection):
-        _run(connection, CREATE)
-        version = VERSION
-    while version < VERSION:
-        if version not in MIGRATIONS:
-            raise _error(path, f"has version {version}, which cannot be migrated")
-        _run(connection, MIGRATIONS[version])
-        version += 1
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={VERSION}")
-
-
-def _check_usable(connection: sqlite3.Connection, path: Path) -> None:
-    if _has_tables(connection) and not _is_ours(connection):
-        raise _error(path, "is another program's SQLite file")
-    version = _version(connection)
-    if version > VERSION:
-        raise _error(path, f"has version {version}, newer than this graphopt's {VERSION}")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-
-
-def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Statements of a script; ``executescript`` would end the transaction."""
-    plain = "\n".join(line.partition("--")[0] for line in script.splitlines())
-    for statement in plain.split(";"):
-        if statement.strip():
-            connection.execute(statement)
-
-
-def _is_ours(connection: sqlite3.Connection) -> bool:
-    return int(connection.execute("PRAGMA application_id").fetchone()[0]) == APPLICATION_ID
-
-
-def _retry(action: Callable[[], T]) -> T:
-    """Switching to WAL needs the file for itself and does not wait by its own."""
-    end = time.monotonic() + BUSY_S
-    while True:
-        try:
-            return action()
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(0.02)
-
-
-def _error(path: Path, what: str) -> StoreError:
-    return StoreError(
-        what=f"the store {what}",
-        where=str(path),
-        fix="Remove the file (measurements are lost), or name another one in GRAPHOPT_STORE.",
-    )
+        """Closes this thread's connection to a file, or this process's to a server."""
+        self._engine.close()

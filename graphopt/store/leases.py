@@ -11,20 +11,25 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from graphopt.store.database import Store
 from graphopt.store.queue import items
 from graphopt.store.queue_items import MAX_REASON, Item, State
-from graphopt.store.winners import Winner, write_winner
+from graphopt.store.winners import Winner, winner_row
 
 LEASE_S: Final = 300.0
 """A worker that has not renewed its lease for so long is taken for dead."""
 
 MAX_ATTEMPTS: Final = 3
 """An item whose workers died so often is given up."""
+
+_HERE: Final = (
+    "environment = (SELECT id FROM environments WHERE machine = :env_machine "
+    "AND jaxlib = :env_jaxlib AND options = :env_options)"
+)
+"""SQL: in this environment."""
 
 
 @dataclass(frozen=True)
@@ -98,26 +103,30 @@ def claim(
 
 
 def _take(store: Store, item: Item, owner: str, now: float, until: float) -> bool:
-    """Whether an item is still free, and now leased."""
-    return (
-        _update(
-            store,
-            "state = 'running', owner = ?, lease_until = ?, attempts = attempts + 1",
-            (owner, until),
-            "id = ? AND (state = 'waiting' OR (state = 'running' AND lease_until <= ?))",
-            (item.id, now),
-        )
-        == 1
+    """Whether an item was still free, and now is leased."""
+    taken = _update(
+        store,
+        "state = 'running', owner = :owner, lease_until = :until, attempts = attempts + 1",
+        "state = 'waiting' OR (state = 'running' AND lease_until <= :now)",
+        item.id,
+        {"owner": owner, "until": until, "now": now},
     )
+    return taken == 1
 
 
 def _give_up(store: Store, item: Item, now: float) -> None:
     _update(
         store,
-        "state = 'failed', owner = '', reason = ?",
-        (f"given up: its worker died {item.attempts} times, last {item.owner}"[:MAX_REASON],),
-        "id = ? AND attempts >= ? AND lease_until <= ?",
-        (item.id, MAX_ATTEMPTS, now),
+        "state = 'failed', owner = '', reason = :reason",
+        "attempts >= :most AND lease_until <= :now",
+        item.id,
+        {
+            "reason": f"given up: its worker died {item.attempts} times, last {item.owner}"[
+                :MAX_REASON
+            ],
+            "most": MAX_ATTEMPTS,
+            "now": now,
+        },
     )
 
 
@@ -127,10 +136,10 @@ def refuse_damaged(store: Store) -> dict[str, str]:
     for item_id, why in refused.items():
         _update(
             store,
-            "state = 'failed', owner = '', lease_until = 0, reason = ?",
-            (why[:MAX_REASON],),
-            "id = ? AND state IN ('waiting', 'running')",
-            (item_id,),
+            "state = 'failed', owner = '', lease_until = 0, reason = :reason",
+            "state IN ('waiting', 'running')",
+            item_id,
+            {"reason": why[:MAX_REASON]},
         )
     return refused
 
@@ -138,31 +147,25 @@ def refuse_damaged(store: Store) -> dict[str, str]:
 def renew(store: Store, lease: Lease, lease_s: float = LEASE_S) -> bool:
     """Holds an item for longer; False where the lease was lost."""
     until = time.time() + lease_s
-    return _update(store, "lease_until = ?", (until,), *_held(lease)) == 1
+    return _held(store, lease, "lease_until = :until", {"until": until})
 
 
 def release(store: Store, lease: Lease) -> bool:
     """Gives an item back untuned: it waits again, and the attempt does not count."""
     changes = "state = 'waiting', owner = '', lease_until = 0, attempts = attempts - 1"
-    return _update(store, changes, (), *_held(lease)) == 1
+    return _held(store, lease, changes, {})
 
 
 def note_estimate(store: Store, item_id: str, call_s: float, gain: float) -> None:
     """Notes what a call of an item takes and what tuning may save of it, by estimate."""
-    _update(
-        store, "call_s = ?, gain = ?", (call_s, gain), "id = ? AND state = 'waiting'", (item_id,)
-    )
+    values = {"call_s": call_s, "gain": gain}
+    _update(store, "call_s = :call_s, gain = :gain", "state = 'waiting'", item_id, values)
 
 
 def refuse(store: Store, item_id: str, reason: str) -> None:
     """An item that waits fails, for a reason that nobody has to lease it for."""
-    _update(
-        store,
-        "state = 'failed', reason = ?",
-        (reason[:MAX_REASON],),
-        "id = ? AND state = 'waiting'",
-        (item_id,),
-    )
+    values = {"reason": reason[:MAX_REASON]}
+    _update(store, "state = 'failed', reason = :reason", "state = 'waiting'", item_id, values)
 
 
 def finish(store: Store, lease: Lease, result: Result) -> bool:
@@ -172,44 +175,67 @@ def finish(store: Store, lease: Lease, result: Result) -> bool:
         StoreError: the store cannot be written.
     """
     winner = result.winner
-    gained = winner is not None and winner.changes
+    gained = winner if winner is not None and winner.changes else None
     changes = (
-        "state = ?, owner = '', lease_until = 0, reason = ?, spent_s = spent_s + ?, "
-        "call_s = coalesce(?, call_s), gain = ?, speedup = ?, low = ?, high = ?"
+        "state = :new_state, owner = '', lease_until = 0, reason = :reason, spent_s = spent_s + :spent_s, "
+        "call_s = coalesce(:call_s, call_s), gain = :gain, speedup = :speedup, low = :low, high = :high"
     )
-    times = (
-        (1.0 - 1.0 / winner.speedup, winner.speedup, winner.low, winner.high)
-        if winner is not None and gained
-        else (0.0, None if winner is None else 1.0, None, None)
+    values = {
+        "new_state": str(result.state),
+        "reason": result.reason[:MAX_REASON],
+        "spent_s": result.spent_s,
+        "call_s": result.call_s,
+        "gain": 1.0 - 1.0 / max(1.0, gained.speedup) if gained else 0.0,
+        "speedup": gained.speedup if gained else (None if winner is None else 1.0),
+        "low": gained.low if gained else None,
+        "high": gained.high if gained else None,
+    }
+    return _held(store, lease, changes, values, winner)
+
+
+def _held(
+    store: Store, lease: Lease, changes: str, values: dict[str, Any], winner: Winner | None = None
+) -> bool:
+    """Whether the item is still leased, and now changed."""
+    held = "state = 'running' AND owner = :holder"
+    changed = _update(
+        store, changes, held, lease.item.id, {**values, "holder": lease.owner}, winner
     )
-    values = (str(result.state), result.reason[:MAX_REASON], result.spent_s, result.call_s, *times)
-
-    def also(connection: Any) -> None:
-        if winner is not None:
-            write_winner(connection, winner, store.environment_id())
-
-    return _update(store, changes, values, *_held(lease), also=also) == 1
-
-
-def _held(lease: Lease) -> tuple[str, tuple[Any, ...]]:
-    return "id = ? AND state = 'running' AND owner = ?", (lease.item.id, lease.owner)
+    return changed == 1
 
 
 def _update(
     store: Store,
     changes: str,
-    values: tuple[Any, ...],
     where: str,
-    wanted: tuple[Any, ...],
-    also: Callable[[Any], None] | None = None,
+    item_id: str,
+    values: dict[str, Any],
+    winner: Winner | None = None,
 ) -> int:
-    """Changes rows of this environment; `also` is done in the same transaction, where there are any."""
-    environment = store.environment_id()
+    """Changes an item of this environment, and stores a winner in the same transaction.
+
+    Args:
+        store: with the queue.
+        changes: SQL of what to set.
+        where: SQL of what must hold.
+        item_id: of the item.
+        values: of parameters in both.
+        winner: to be stored if it holds; None for none.
+
+    Returns:
+        1, or 0 where there is no such item of which `where` holds.
+    """
+    import sqlalchemy as sa
+
+    from graphopt.store.schema.statements import statements
+
     with store.transaction() as connection:
-        count = connection.execute(
-            f"UPDATE queue SET {changes} WHERE environment = ? AND {where}",
-            (*values, environment, *wanted),
+        count: int = connection.execute(
+            sa.text(f"UPDATE queue SET {changes} WHERE ({where}) AND id = :id AND {_HERE}"),
+            {**values, **store.here, "id": item_id},
         ).rowcount
-        if count and also is not None:
-            also(connection)
-    return int(count)
+        if count and winner is not None:
+            named = statements(connection.dialect.name)
+            connection.execute(named["put_winner"], {**store.here, **winner_row(store, winner)})
+            connection.execute(named["winners_changed"], store.here)
+    return count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 
 from graphopt.errors import StoreError
 from graphopt.machine import MachineKind, own_kind
@@ -42,11 +42,8 @@ def put_costs(store: Store, kind: MachineKind, facts: Mapping[str, float], measu
         facts: name of a fact -> value, for those that differ from the table's.
         measured: how many were measured.
     """
-    values = (*astuple(kind), json.dumps(dict(facts), sort_keys=True), measured, time.time())
-    with store.transaction() as connection:
-        connection.execute(
-            "INSERT OR REPLACE INTO machine_costs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values
-        )
+    values = {"facts": json.dumps(dict(facts), sort_keys=True), "measured": measured}
+    store.write(("put_costs", {**asdict(kind), **values, "seen": time.time()}))
 
 
 def get_costs(store: Store, kind: MachineKind) -> StoredCosts | None:
@@ -57,11 +54,7 @@ def get_costs(store: Store, kind: MachineKind) -> StoredCosts | None:
     """
     if not store.exists():
         return None
-    rows = store.rows(
-        "SELECT facts, measured, seen FROM machine_costs "
-        "WHERE vendor=? AND name=? AND simd_bits=? AND cores=? AND jaxlib=?",
-        astuple(kind),
-    )
+    rows = store.rows("costs", asdict(kind))
     return _stored(store, *rows[0]) if rows else None
 
 
@@ -73,7 +66,7 @@ def _stored(store: Store, text: object, measured: object, seen: object) -> Store
     if not isinstance(facts, dict) or (type(measured), type(seen)) != (int, float):
         raise StoreError(
             what="measured costs of this machine are damaged",
-            where=str(store.path),
+            where=store.shown,
             fix="Measure them again: graphopt doctor --calibrate.",
         )
     return StoredCosts(facts, measured, seen)  # type: ignore[arg-type]

@@ -28,11 +28,12 @@ from graphopt.store.queue_items import (
     unpack,
 )
 
-_COLUMNS: Final = (
-    "id, program, module_bytes, inputs, recorded IS NOT NULL, compile_s, processes, calls, first_seen, "
-    "last_seen, state, reason, owner, lease_until, attempts, call_s, gain, speedup, low, high, spent_s"
-)
-"""As `Item` has them."""
+COLUMNS: Final = (
+    "id", "program", "module_bytes", "inputs", "compile_s", "processes", "calls", "first_seen",
+    "last_seen", "state", "reason", "owner", "lease_until", "attempts", "call_s", "gain", "speedup", "low",
+    "high", "spent_s", "has_values",
+)  # fmt: skip
+"""What the statements ``queue_items`` and ``queue_item`` return, in their order."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,26 @@ def put_sighting(store: Store, seen: Sighting) -> bool:
         return True
     if seen.tuned:
         return False
-    environment, now = store.environment_id(), time.time()
-    row = (
-        seen.id, environment, seen.program, pack(seen.module), len(seen.module),
-        encode_inputs(seen.inputs), _bounded(seen.values), seen.compile_s, seen.calls, now, now,
-    )  # fmt: skip
-    with store.transaction() as connection:
-        connection.execute(
-            "INSERT INTO queue (id, environment, program, module, module_bytes, inputs, recorded, "
-            "compile_s, calls, first_seen, last_seen, processes, state, reason, owner, lease_until, "
-            "attempts, spent_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 'waiting', '', '', 0, 0, 0) "
-            "ON CONFLICT (id, environment) DO NOTHING",
-            row,
-        )
-    _trim(store, environment, now)
+    now = time.time()
+    row = {
+        **dict.fromkeys(("call_s", "gain", "speedup", "low", "high")),
+        **dict.fromkeys(("reason", "owner"), ""),
+        **dict.fromkeys(("lease_until", "attempts", "spent_s"), 0),
+        "id": seen.id,
+        "program": seen.program,
+        "module": pack(seen.module),
+        "module_bytes": len(seen.module),
+        "inputs": encode_inputs(seen.inputs),
+        "recorded": _bounded(seen.values),
+        "compile_s": seen.compile_s,
+        "processes": 1,
+        "calls": seen.calls,
+        "first_seen": now,
+        "last_seen": now,
+        "state": str(State.WAITING),
+    }
+    store.write(("add_item", row))
+    _trim(store, now)
     return True
 
 
@@ -104,27 +111,19 @@ def add_calls(
     Raises:
         StoreError: the store cannot be written.
     """
-    environment = store.environment_id()
-    known = _known_inputs(store, item_id, environment)
+    known = _known_inputs(store, item_id)
     if known is None:
         return False
-    compiled = compile_s is not None
-    with store.transaction() as connection:
-        connection.execute(
-            "UPDATE queue SET calls = calls + ?, processes = processes + ?, "
-            "compile_s = coalesce(?, compile_s), last_seen = ?, inputs = ?, "
-            "recorded = coalesce(?, recorded) WHERE id = ? AND environment = ?",
-            (
-                calls,
-                int(compiled),
-                compile_s,
-                time.time(),
-                encode_inputs(_merged(known, inputs)),
-                _bounded(values),
-                item_id,
-                environment,
-            ),
-        )
+    changes = {
+        "item": item_id,
+        "new_calls": calls,
+        "new_processes": int(compile_s is not None),
+        "new_compile_s": compile_s,
+        "new_last_seen": time.time(),
+        "new_inputs": encode_inputs(_merged(known, inputs)),
+        "new_recorded": _bounded(values),
+    }
+    store.write(("add_calls", changes))
     return True
 
 
@@ -132,11 +131,9 @@ def _bounded(values: bytes | None) -> bytes | None:
     return None if values is None or len(values) > MAX_RECORDED_BYTES else values
 
 
-def _known_inputs(store: Store, item_id: str, environment: int) -> tuple[InputRange, ...] | None:
+def _known_inputs(store: Store, item_id: str) -> tuple[InputRange, ...] | None:
     """What the queue says of a module's inputs; None where the module is not in it."""
-    rows = store.rows(
-        "SELECT inputs FROM queue WHERE id = ? AND environment = ?", (item_id, environment)
-    )
+    rows = store.rows("queue_inputs", {"id": item_id})
     if not rows:
         return None
     try:
@@ -151,20 +148,15 @@ def _merged(known: Sequence[InputRange], seen: Sequence[InputRange]) -> Sequence
     return [old.widened(new) for old, new in zip(known, seen, strict=True)]
 
 
-def _trim(store: Store, environment: int, now: float) -> None:
+def _trim(store: Store, now: float) -> None:
     """Forgets what nobody compiled for long, and the oldest beyond the limits; not what is being tuned."""
-    rows = store.rows(
-        "SELECT id, length(module) + coalesce(length(recorded), 0), last_seen FROM queue "
-        "WHERE environment = ? AND state != 'running' ORDER BY last_seen DESC, id",
-        (environment,),
-    )
     total, dropped = 0, []
-    for number, (item_id, size, last_seen) in enumerate(rows):
+    for number, (item_id, size, last_seen) in enumerate(store.rows("queue_ages")):
         total += size
         if number >= MAX_ITEMS or total > MAX_BYTES or now - last_seen > KEPT_S:
             dropped.append(item_id)
     if dropped:
-        _forget(store, environment, dropped)
+        store.write(*(("forget_item", {"id": item_id}) for item_id in dropped))
 
 
 def items(store: Store, states: Collection[State] = tuple(State)) -> Listing:
@@ -175,9 +167,7 @@ def items(store: Store, states: Collection[State] = tuple(State)) -> Listing:
     """
     if not store.exists():
         return Listing((), {})
-    rows = store.rows(
-        f"SELECT {_COLUMNS} FROM queue WHERE environment = ?", (store.environment_id(),)
-    )
+    rows = store.rows("queue_items")
     found: list[Item] = []
     refused: dict[str, str] = {}
     for row in rows:
@@ -200,10 +190,7 @@ def find(store: Store, item_id: str) -> Item | None:
     check_id(item_id)
     if not store.exists():
         return None
-    rows = store.rows(
-        f"SELECT {_COLUMNS} FROM queue WHERE id = ? AND environment = ?",
-        (item_id, store.environment_id()),
-    )
+    rows = store.rows("queue_item", {"id": item_id})
     return item_of(rows[0]) if rows else None
 
 
@@ -214,18 +201,13 @@ def load(store: Store, item_id: str) -> tuple[bytes, bytes | None]:
         StoreError: there is no such item, it is damaged, or the store cannot be read.
     """
     check_id(item_id)
-    rows = store.rows(
-        "SELECT length(module), length(recorded) FROM queue WHERE id = ? AND environment = ?",
-        (item_id, store.environment_id()),
-    )
-    if not rows:
+    sizes = store.rows("queue_sizes", {"id": item_id})
+    if not sizes:
         raise damaged(f"no item {item_id}")
-    if rows[0][0] > MAX_MODULE_BYTES or (rows[0][1] or 0) > MAX_RECORDED_BYTES:
-        raise damaged(f"{rows[0][0]:,} and {rows[0][1] or 0:,} bytes for one item")
-    ((packed, values),) = store.rows(
-        "SELECT module, recorded FROM queue WHERE id = ? AND environment = ?",
-        (item_id, store.environment_id()),
-    )
+    module_bytes, value_bytes = sizes[0]
+    if module_bytes > MAX_MODULE_BYTES or value_bytes > MAX_RECORDED_BYTES:
+        raise damaged(f"{module_bytes:,} and {value_bytes:,} bytes for one item")
+    ((packed, values),) = store.rows("queue_bytes", {"id": item_id})
     if values is not None and not isinstance(values, bytes | memoryview):
         raise damaged("values that are no bytes")
     return unpack(item_id, packed), None if values is None else bytes(values)
@@ -241,25 +223,22 @@ def forget(store: Store, ids: Sequence[str]) -> int:
     Returns:
         How many there were.
     """
-    return _forget(store, store.environment_id(), ids) if store.exists() else 0
+    if not store.exists():
+        return 0
+    known = {str(row[0]) for row in store.rows("queue_ids")}
+    wanted = known.intersection(ids)
+    if wanted:
+        store.write(*(("forget_item", {"id": item_id}) for item_id in sorted(wanted)))
+    return len(wanted)
 
 
 def clear(store: Store) -> int:
     """Removes all items of all environments; returns how many there were."""
     if not store.exists():
         return 0
-    with store.transaction() as connection:
-        return int(connection.execute("DELETE FROM queue").rowcount)
-
-
-def _forget(store: Store, environment: int, ids: Sequence[str]) -> int:
-    removed = 0
-    with store.transaction() as connection:
-        for item_id in ids:
-            removed += connection.execute(
-                "DELETE FROM queue WHERE id = ? AND environment = ?", (item_id, environment)
-            ).rowcount
-    return removed
+    count = int(store.rows("queue_count")[0][0])
+    store.write(("clear_queue", {}))
+    return count
 
 
 def item_of(row: Sequence[Any]) -> Item:
@@ -268,11 +247,11 @@ def item_of(row: Sequence[Any]) -> Item:
     Raises:
         StoreError: the row is damaged.
     """
-    values = list(row)
-    values[3] = decode_inputs(values[3])
-    values[4] = bool(values[4])
+    values = dict(zip(COLUMNS, row, strict=True))
+    values["inputs"] = decode_inputs(values["inputs"])
+    values["has_values"] = bool(values["has_values"])
     try:
-        values[10] = State(values[10])
+        values["state"] = State(str(values["state"]))
     except ValueError as error:
-        raise damaged(f"a state that is none: {str(values[10])[:40]!r}") from error
-    return Item(*values)
+        raise damaged(f"a state that is none: {str(values['state'])[:40]!r}") from error
+    return Item(**values)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-import sqlite3
 import time
-from dataclasses import astuple, dataclass, fields
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
 
 from graphopt.errors import StoreError
-from graphopt.store.database import Store
+from graphopt.store.database import MOST_BYTES, Store
 from graphopt.store.encoding import decisions_digest
+from graphopt.store.signing import sign
 
 KEPT = "{}"
 """Encoded decisions of a winner that is XLA's default."""
@@ -87,86 +89,87 @@ class Winner:
         return self.decisions != KEPT
 
 
-_COLUMNS = ", ".join(f.name for f in fields(Winner))
-
-
 def put_winner(store: Store, winner: Winner) -> None:
-    """Stores a winner; replaces the one of the same module and environment."""
-    environment = store.environment_id()
-    with store.transaction() as connection:
-        write_winner(connection, winner, environment)
+    """Stores a winner; replaces the one of the same module and environment, unless that is newer."""
+    store.write(("put_winner", winner_row(store, winner)), ("winners_changed", {}))
 
 
-def write_winner(connection: sqlite3.Connection, winner: Winner, environment: int) -> None:
-    """`put_winner` as a part of a transaction."""
-    marks = ", ".join("?" for _ in fields(Winner))
-    connection.execute(
-        f"INSERT OR REPLACE INTO winners ({_COLUMNS}, environment) VALUES ({marks}, ?)",
-        (*astuple(winner), environment),
+def copy_winner(store: Store, winner: Winner) -> None:
+    """Keeps a winner of another store, in place of what was known of its module, however new that is."""
+    store.write(
+        ("remove_winner", {"fingerprint": winner.fingerprint}),
+        ("put_winner", winner_row(store, winner)),
     )
+
+
+def winner_row(store: Store, winner: Winner) -> dict[str, Any]:
+    """A row, signed if this machine has compared the winner's results and knows the secret."""
+    signed = winner.verified and winner.changes
+    signature = sign(store.here, winner.fingerprint, winner.decisions) if signed else ""
+    return {**asdict(winner), "verified": int(winner.verified), "signature": signature}
+
+
+def get_signed(store: Store, fingerprint: str) -> tuple[Winner, str] | None:
+    """The winner of a module in this environment, and its signature.
+
+    Raises:
+        StoreError: the store cannot be read, or what it has is no winner.
+    """
+    rows = store.rows("winner", {"fingerprint": fingerprint})
+    return (_winner(rows[0]), str(rows[0][-1])) if rows else None
 
 
 def get_winner(store: Store, fingerprint: str) -> Winner | None:
-    """The winner of a module in this environment."""
-    rows = store.rows(
-        f"SELECT {_COLUMNS} FROM winners WHERE fingerprint=? AND environment=?",
-        (fingerprint, store.environment_id()),
-    )
-    return _winner(rows[0]) if rows else None
+    """The winner of a module in this environment.
+
+    Raises:
+        StoreError: the store cannot be read, or what it has is no winner.
+    """
+    found = get_signed(store, fingerprint)
+    return None if found is None else found[0]
 
 
 def all_winners(store: Store) -> list[Winner]:
     """Winners of this environment, newest first."""
-    rows = store.rows(
-        f"SELECT {_COLUMNS} FROM winners WHERE environment=? ORDER BY seen DESC",
-        (store.environment_id(),),
-    )
-    return [_winner(row) for row in rows]
+    return [_winner(row) for row in store.rows("all_winners")]
 
 
 def remove_winner(store: Store, fingerprint: str) -> None:
     """Forgets a winner."""
-    environment = store.environment_id()
-    with store.transaction() as connection:
-        connection.execute(
-            "DELETE FROM winners WHERE fingerprint=? AND environment=?",
-            (fingerprint, environment),
-        )
+    store.write(("remove_winner", {"fingerprint": fingerprint}), ("winners_changed", {}))
 
 
 def mark_verified(store: Store, fingerprint: str) -> None:
     """Notes that a winner's results equal the default's on this machine."""
-    environment = store.environment_id()
-    with store.transaction() as connection:
-        connection.execute(
-            "UPDATE winners SET verified=1 WHERE fingerprint=? AND environment=?",
-            (fingerprint, environment),
-        )
+    store.write(("mark_verified", {"module": fingerprint}))
+
+
+def revision(store: Store) -> int:
+    """Number of changes of the winners of this environment so far."""
+    rows = store.rows("revision")
+    return int(rows[0][0]) if rows else 0
+
+
+def set_revision(store: Store, number: int) -> None:
+    """Notes the changes of another store, of which this is a copy."""
+    store.write(("set_revision", {"number": number}))
+
+
+def any_winner(store: Store) -> bool:
+    """True if there is a winner for this environment."""
+    return bool(store.rows("any_winner")[0][0])
 
 
 def put_quarantine(store: Store, fingerprint: str, decisions: str, reason: str) -> None:
     """Never try these decisions on this module again."""
-    environment = store.environment_id()
-    with store.transaction() as connection:
-        connection.execute(
-            "INSERT OR REPLACE INTO quarantine VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                fingerprint,
-                environment,
-                decisions_digest(decisions),
-                decisions,
-                reason,
-                time.time(),
-            ),
-        )
+    values = {"fingerprint": fingerprint, "decisions": decisions, "reason": reason}
+    more = {"digest": decisions_digest(decisions), "seen": time.time()}
+    store.write(("put_quarantine", {**values, **more}))
 
 
 def quarantined(store: Store, fingerprint: str) -> dict[str, str]:
     """Digest of decisions -> why they are never tried again."""
-    rows = store.rows(
-        "SELECT digest, reason FROM quarantine WHERE fingerprint=? AND environment=?",
-        (fingerprint, store.environment_id()),
-    )
+    rows = store.rows("quarantined", {"fingerprint": fingerprint})
     return {str(digest): str(reason) for digest, reason in rows}
 
 
@@ -174,87 +177,56 @@ def put_evaluation(
     store: Store, fingerprint: str, decisions: str, ratio: float | None, status: str, method: str
 ) -> None:
     """Logs one measured candidate."""
-    environment = store.environment_id()
-    with store.transaction() as connection:
-        connection.execute(
-            "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                fingerprint,
-                environment,
-                decisions_digest(decisions),
-                decisions,
-                ratio,
-                status,
-                method,
-                time.time(),
-            ),
-        )
+    values = {"fingerprint": fingerprint, "decisions": decisions, "ratio": ratio}
+    more = {"digest": decisions_digest(decisions), "seen": time.time()}
+    store.write(("put_evaluation", {**values, **more, "status": status, "method": method}))
 
 
 def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
     """(decisions, ratio) of every candidate that worked and is not quarantined, best first."""
-    rows = store.rows(
-        "SELECT decisions, ratio FROM evaluations AS e WHERE fingerprint=? AND environment=? "
-        "AND status='ok' AND NOT EXISTS (SELECT 1 FROM quarantine AS q WHERE q.digest=e.digest "
-        "AND q.fingerprint=e.fingerprint AND q.environment=e.environment) "
-        "ORDER BY ratio DESC, digest",
-        (fingerprint, store.environment_id()),
-    )
+    rows = store.rows("evaluations", {"fingerprint": fingerprint})
     return [(str(decisions), float(ratio)) for decisions, ratio in rows]
 
 
 def outcomes(store: Store, fingerprint: str) -> list[tuple[str, float | None]]:
     """(decisions, ratio or None where it failed) of every candidate ever tried, quarantined ones too."""
-    return _outcomes(store, fingerprint, store.environment_id())
-
-
-def _outcomes(store: Store, fingerprint: str, environment: int) -> list[tuple[str, float | None]]:
-    rows = store.rows(
-        "SELECT e.decisions, CASE WHEN q.digest IS NULL AND status='ok' THEN ratio END "
-        "FROM evaluations AS e LEFT JOIN quarantine AS q ON q.digest=e.digest "
-        "AND q.fingerprint=e.fingerprint AND q.environment=e.environment "
-        "WHERE e.fingerprint=? AND e.environment=? ORDER BY e.digest",
-        (fingerprint, environment),
-    )
-    return [(str(text), None if ratio is None else float(ratio)) for text, ratio in rows]
+    return _ratios(store.rows("outcomes", {"fingerprint": fingerprint}))
 
 
 def outcomes_elsewhere(store: Store, fingerprint: str) -> list[list[tuple[str, float | None]]]:
     """`outcomes` of every other machine with the same jaxlib and options, where there are any."""
-    here = store.environment_id()
-    others = store.rows(
-        "SELECT o.id FROM environments AS o, environments AS e WHERE e.id=? AND o.id!=e.id "
-        "AND o.jaxlib=e.jaxlib AND o.options=e.options ORDER BY o.machine",
-        (here,),
-    )
-    found = [_outcomes(store, fingerprint, int(row[0])) for row in others]
-    return [known for known in found if known]
+    rows = store.rows("outcomes_elsewhere", {"fingerprint": fingerprint})
+    machines = itertools.groupby(rows, key=lambda row: row[0])
+    return [_ratios(row[1:] for row in group) for _, group in machines]
+
+
+def _ratios(rows: Iterable[tuple[object, ...]]) -> list[tuple[str, float | None]]:
+    return [(str(text), None if ratio is None else float(str(ratio))) for text, ratio in rows]
 
 
 def put_options(
     store: Store, program: str, options: dict[str, str], ratio: tuple[float, float, float]
 ) -> None:
     """Stores the best compile options of a lowered program; `ratio` is speed-up, low, high."""
-    environment = store.environment_id()
-    with store.transaction() as connection:
-        connection.execute(
-            "INSERT OR REPLACE INTO compile_options VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (program, environment, json.dumps(options), *ratio, time.time()),
-        )
+    values = dict(zip(("speedup", "low", "high"), ratio, strict=True))
+    more = {"program": program, "options": json.dumps(options), "seen": time.time()}
+    store.write(("put_options", {**values, **more}))
 
 
 def get_options(store: Store, program: str) -> dict[str, str]:
     """Compile options of a lowered program; empty where none are better than the defaults."""
-    rows = store.rows(
-        "SELECT options FROM compile_options WHERE program=? AND environment=?",
-        (program, store.environment_id()),
-    )
+    rows = store.rows("options", {"program": program})
     return {str(k): str(v) for k, v in json.loads(rows[0][0]).items()} if rows else {}
 
 
 def _winner(row: tuple[object, ...]) -> Winner:
-    values = dict(zip((f.name for f in fields(Winner)), row, strict=True))
-    values["verified"] = bool(values["verified"])
+    *columns, _signature = row
+    values = dict(zip((f.name for f in fields(Winner)), columns, strict=True))
+    for field in fields(Winner):
+        if field.type == "str" and values[field.name] is None:
+            raise _bad(f"{field.name} is longer than {MOST_BYTES >> 20} MiB")
+    if values["verified"] in (0, 1):
+        values["verified"] = bool(values["verified"])
     return Winner(**values)  # type: ignore[arg-type]
 
 

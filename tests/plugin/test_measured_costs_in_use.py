@@ -66,7 +66,7 @@ def test_install_on_a_known_kind_has_the_row_whatever_was_measured(store, monkey
 def test_install_survives_damaged_costs_and_says_so(store, unknown_kind, facts):
     put_costs(store, own_kind(), SLOW, 29)
     with store.transaction() as connection:
-        connection.execute("UPDATE machine_costs SET facts=?", (facts,))
+        connection.exec_driver_sql("UPDATE machine_costs SET facts=?", (facts,))
     graphopt.install("heuristic")
     assert own_costs() == CpuCosts()
     assert any("measured costs of this machine are not used" in n for n in graphopt.report().notes)
@@ -134,7 +134,7 @@ def test_doctor_says_what_is_in_use_elsewhere(capsys, unknown_kind, store):
     put_costs(store, own_kind(), SLOW, 29)
     assert f"costs: calibrated on {date}, 2 facts differ from the default\n" in doctor(capsys)
     with store.transaction() as connection:
-        connection.execute("UPDATE machine_costs SET facts='{'")
+        connection.exec_driver_sql("UPDATE machine_costs SET facts='{'")
     assert "costs: default, since measured costs of this machine are damaged" in doctor(capsys)
 
 

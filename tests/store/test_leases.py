@@ -38,14 +38,15 @@ def test_the_largest_expected_saving_comes_first(store):
     assert claim(store, "me") is None
 
 
-def test_one_item_goes_to_one_worker(store):
+def test_one_item_goes_to_one_worker(store, place):
     queued(store, "jit_a", "jit_b")
     got = []
 
     def work():
-        while (lease := claim(store, new_owner())) is not None:
+        own = Store(place)
+        while (lease := claim(own, new_owner())) is not None:
             got.append(lease.item.id)
-        store.close()
+        own.close()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -15,22 +15,14 @@ import pytest
 from support.processes import becomes, environment, run_python
 
 from graphopt.errors import StoreError
-from graphopt.store import Store, Winner, default_path
-from graphopt.store import environment as store_environment
-from graphopt.store.kernels import Kernel, all_kernels, get_kernels, put_kernels
+from graphopt.store import Store, Winner, default_place
 from graphopt.store.schema import APPLICATION_ID, VERSION
 from graphopt.store.winners import (
     all_winners,
     evaluations,
-    get_options,
     get_winner,
-    mark_verified,
     put_evaluation,
-    put_options,
-    put_quarantine,
     put_winner,
-    quarantined,
-    remove_winner,
 )
 
 WRITER = """
@@ -106,7 +98,7 @@ def test_a_reader_is_not_held_up_by_a_writer(store):
     put_evaluation(store, "graph", "a", 1.0, "ok", "")
     other = Store(store.path)
     with store.transaction() as connection:
-        connection.execute("DELETE FROM evaluations")
+        connection.exec_driver_sql("DELETE FROM evaluations")
         assert evaluations(other, "graph") == [("a", 1.0)]
     assert evaluations(other, "graph") == []
 
@@ -126,12 +118,14 @@ def test_a_killed_writer_leaves_a_readable_store(store):
 
 def test_a_failed_transaction_leaves_nothing_and_does_not_block_the_next(store):
     with pytest.raises(KeyboardInterrupt), store.transaction() as connection:
-        connection.execute("DELETE FROM environments")
-        connection.execute("INSERT INTO environments (machine, jaxlib, options) VALUES (1, 2, 3)")
+        connection.exec_driver_sql("DELETE FROM environments")
+        connection.exec_driver_sql(
+            "INSERT INTO environments (machine, jaxlib, options) VALUES (1, 2, 3)"
+        )
         raise KeyboardInterrupt
     assert store.rows("SELECT count(*) FROM environments") == [(0,)]
     with pytest.raises(StoreError, match="no such table"), store.transaction() as connection:
-        connection.execute("DELETE FROM nonsense")
+        connection.exec_driver_sql("DELETE FROM nonsense")
     put_winner(store, make_winner())
     assert get_winner(store, "abc") == make_winner()
 
@@ -149,14 +143,6 @@ def test_a_forked_child_opens_a_connection_of_its_own(store):
     done = run_python("-c", code, str(store.path))
     assert done.returncode == 0, done.stderr
     assert {text for text, _ in evaluations(store, "graph")} == {"a", "parent", "child"}
-
-
-def test_news_from_others_can_be_told(store):
-    put_winner(store, make_winner())
-    before = store.change_count()
-    assert store.change_count() == before
-    put_winner(Store(store.path), make_winner(speedup=3.0))
-    assert store.change_count() != before
 
 
 # Files that are no store of ours.
@@ -245,7 +231,7 @@ def test_an_empty_file_becomes_a_store(store):
 def test_a_row_that_somebody_edited(store):
     put_winner(store, make_winner())
     with store.transaction() as connection:
-        connection.execute("UPDATE winners SET speedup='fast'")
+        connection.exec_driver_sql("UPDATE winners SET speedup='fast'")
     with pytest.raises(StoreError, match="speedup is 'fast'"):
         get_winner(store, "abc")
 
@@ -255,12 +241,12 @@ def test_a_row_that_somebody_edited(store):
 
 def test_where_the_store_is(monkeypatch, tmp_path):
     monkeypatch.setenv("GRAPHOPT_STORE", str(tmp_path / "mine"))
-    assert default_path() == Store().path == tmp_path / "mine"
+    assert default_place() == Store().path == tmp_path / "mine"
     monkeypatch.delenv("GRAPHOPT_STORE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_path() == tmp_path / "graphopt" / "store.sqlite"
+    assert default_place() == tmp_path / "graphopt" / "store.sqlite"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_path() == Path.home() / ".cache" / "graphopt" / "store.sqlite"
+    assert default_place() == Path.home() / ".cache" / "graphopt" / "store.sqlite"
 
 
 def test_naming_a_store_touches_nothing(store):
@@ -268,88 +254,7 @@ def test_naming_a_store_touches_nothing(store):
     assert not store.path.parent.exists()
     assert Store.of(store) is store
     assert Store.of(str(store.path)).path == store.path
-    assert Store.of(None).path == default_path()
-
-
-def test_other_xla_options_are_another_environment(store, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
-    plain = store_environment()
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_b=1 --xla_dump_to=/tmp/x --xla_cpu_a=2")
-    assert store_environment() == (*plain[:2], "--xla_cpu_a=2 --xla_cpu_b=1")
-    put_winner(store, make_winner())
-    put_kernels(store, [Kernel("k", 1.0, 1, ())])
-    assert get_winner(Store(store.path), "abc") is not None
-    monkeypatch.delenv("XLA_FLAGS")
-    elsewhere = Store(store.path)
-    assert get_winner(elsewhere, "abc") is None
-    assert all_winners(elsewhere) == [] and all_kernels(elsewhere) == []
-
-
-# What it remembers.
-
-
-def test_winners_are_replaced_verified_and_removed(store):
-    assert get_winner(store, "abc") is None
-    put_winner(store, make_winner(verified=False, origin="imported"))
-    mark_verified(store, "abc")
-    assert get_winner(store, "abc") == make_winner(origin="imported")
-    put_winner(store, make_winner(speedup=3.0, seen=2.0))
-    put_winner(store, make_winner(fingerprint="def", seen=3.0))
-    assert [(w.fingerprint, w.speedup) for w in all_winners(store)] == [("def", 2.0), ("abc", 3.0)]
-    remove_winner(store, "abc")
-    assert [w.fingerprint for w in all_winners(store)] == ["def"]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"nodes": "5"}, {"nodes": 1.5}, {"nodes": -1}, {"nodes": 1 << 70}, {"speedup": 0.0},
-        {"low": float("nan")}, {"high": float("inf")}, {"default_s": -1.0}, {"tuned_s": 10**400},
-        {"verified": "yes"}, {"program": None}, {"fingerprint": b"abc"}, {"seen": float("nan")},
-        {"program": "\ud800"}, {"decisions": {}},
-    ],
-)  # fmt: skip
-def test_winners_check_their_fields(fields):
-    with pytest.raises(StoreError, match="a winner cannot be used"):
-        make_winner(**fields)
-
-
-def test_quarantined_decisions_are_no_candidates(store):
-    put_evaluation(store, "g", '{"fuse": 1}', 1.5, "ok", "move")
-    put_evaluation(store, "g", '{"fuse": 2}', 1.2, "ok", "move")
-    put_evaluation(store, "g", '{"fuse": 3}', None, "abort", "move")
-    put_evaluation(store, "other", '{"fuse": 1}', 9.0, "ok", "move")
-    assert evaluations(store, "g") == [('{"fuse": 1}', 1.5), ('{"fuse": 2}', 1.2)]
-    put_quarantine(store, "g", '{"fuse": 1}', "hang: too slow")
-    assert evaluations(store, "g") == [('{"fuse": 2}', 1.2)]
-    assert list(quarantined(store, "g").values()) == ["hang: too slow"]
-    assert quarantined(store, "other") == {}
-    assert evaluations(store, "other") == [('{"fuse": 1}', 9.0)]
-
-
-def test_kernels_are_averaged_by_samples(store):
-    put_kernels(store, [Kernel("a", 100.0, 3, (1.0, 2.5)), Kernel("b", 7.0, 1, ())])
-    put_kernels(store, [Kernel("a", 200.0, 1, (1.0, 3.5))])
-    (a, b) = all_kernels(store)
-    assert (a.ns, a.samples, a.features) == (pytest.approx(125.0), 4, (1.0, 3.5))
-    assert b == Kernel("b", 7.0, 1, ())
-    put_kernels(store, [Kernel("long", 100.0, 1000, ())])
-    put_kernels(store, [Kernel("long", 150.0, 1, ())])
-    assert get_kernels(store, ["long"])["long"] == pytest.approx(110.0), "the past counts fourfold"
-    put_kernels(store, [Kernel("long", 1000.0, 50, ())])
-    assert get_kernels(store, ["long"])["long"] == pytest.approx(110.0), "a disturbance"
-    put_kernels(store, [Kernel("long", 10.0, 1, ())])
-    assert get_kernels(store, ["long", "unknown"]) == {"long": 10.0}, "the past was disturbed"
-    assert set(get_kernels(store, [f"k{i}" for i in range(1200)] + ["b"])) == {"b"}
-    assert get_kernels(store, []) == {}
-
-
-def test_compile_options(store):
-    assert get_options(store, "p") == {}
-    put_options(store, "p", {"xla_cpu_prefer_vector_width": "512"}, (1.2, 1.1, 1.3))
-    assert get_options(store, "p") == {"xla_cpu_prefer_vector_width": "512"}
-    put_options(store, "p", {}, (1.0, 1.0, 1.0))
-    assert get_options(store, "p") == {}
+    assert Store.of(None).path == default_place()
 
 
 def test_a_write_waits_for_another_process(store):
@@ -363,7 +268,7 @@ def test_a_write_waits_for_another_process(store):
         done.set()
 
     with store.transaction() as connection:
-        connection.execute("UPDATE winners SET speedup=5")
+        connection.exec_driver_sql("UPDATE winners SET speedup=5")
         thread = threading.Thread(target=write)
         thread.start()
         begun.wait()

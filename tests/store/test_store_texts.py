@@ -299,7 +299,7 @@ def test_mutated_files_are_refused_or_taken_unverified(folder, data):
     file.write_text(json.dumps(mutated(good, path, value, data.draw(st.booleans()))))
     there = Store(folder / "there.sqlite")
     with there.transaction() as connection:
-        connection.execute("DELETE FROM winners")
+        connection.exec_driver_sql("DELETE FROM winners")
     try:
         count = import_winners(there, file)
     except StoreError:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from graphopt.extras import available, fix
 from graphopt.measure.bank.kernels import COUNT, FEATURES
 from graphopt.store import Store
-from graphopt.store.kernels import Kernel, all_kernels
+from graphopt.store.kernels import Kernel, all_kernels, state_of_kernels
 
 Floats = NDArray[np.float64]
 
@@ -197,12 +197,7 @@ def model_of(store: Store | None) -> KernelModel:
     """
     if store is None or not store.exists():
         return KernelModel([])
-    state = store.rows(
-        "SELECT count(*), coalesce(sum(samples), 0), coalesce(max(seen), 0) FROM kernels "
-        "WHERE environment=?",
-        (store.environment_id(),),
-    )
-    path, content = str(store.path), tuple(state[0])
+    path, content = str(store.path), state_of_kernels(store)
     known = _TRAINED.get(path)
     if known is None or known[0] != content:
         known = _TRAINED[path] = (content, KernelModel(all_kernels(store)))

@@ -64,7 +64,7 @@ def elsewhere(path, *, jaxlib):
     store = Store(path)
     here = store.environment_id()
     with store.transaction() as connection:
-        connection.execute(
+        connection.exec_driver_sql(
             "UPDATE environments SET machine='other', jaxlib=? WHERE id=?", (jaxlib, here)
         )
     return Store(path)

@@ -154,5 +154,5 @@ def test_a_store_that_cannot_be_used(tmp_path):
 def test_a_damaged_stored_winner_does_not_stop_tuning(store):
     quick(wave, X, store=store, evaluations=0)
     with store.transaction() as connection:
-        connection.execute("UPDATE winners SET decisions='{\"space\": 0}'")
+        connection.exec_driver_sql("UPDATE winners SET decisions='{\"space\": 0}'")
     assert quick(wave, X, store=store).verified

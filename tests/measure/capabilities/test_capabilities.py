@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sqlite3
 import textwrap
 
 import jaxlib.version
@@ -16,7 +15,6 @@ from graphopt.measure.capabilities import own, probes
 from graphopt.measure.capabilities.table import KNOWN, PROBES, TABLE, Capabilities
 from graphopt.store import Store
 from graphopt.store.capabilities import get_capabilities, put_capabilities
-from graphopt.store.schema import _TABLES, APPLICATION_ID
 
 UNSEEN = "99.9.9"
 NEEDED = {row.name for row in TABLE if row.needed}
@@ -124,18 +122,3 @@ def test_the_note_names_what_is_missing():
     found = Capabilities("1.2.3", frozenset(NEEDED - {"hook", "native_call"}), known=False)
     assert found.missing == ("hook", "native_call") and not found.sound and not found.donation
     assert "1.2.3" in str(found) and "hook, native_call did not hold" in str(found)
-
-
-def test_a_store_of_the_first_version_gets_the_table(tmp_path):
-    path = tmp_path / "old.sqlite"
-    connection = sqlite3.connect(path)
-    connection.executescript(_TABLES)
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute("PRAGMA user_version=1")
-    connection.execute("INSERT INTO environments VALUES (1, 'm', '0', '')")
-    connection.commit()
-    connection.close()
-    store = Store(path)
-    put_capabilities(store, UNSEEN, PROBES, {"hook": True, "donation": False})
-    assert get_capabilities(store, UNSEEN, PROBES) == {"hook"}
-    assert store.rows("SELECT machine FROM environments") == [("m",)]

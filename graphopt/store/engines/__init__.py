@@ -1,0 +1,1 @@
+"""The two engines of the store: a SQLite file, and a PostgreSQL server."""

@@ -1,0 +1,1 @@
+"""Migrations of the store by alembic, for both engines; revisions are numbers."""

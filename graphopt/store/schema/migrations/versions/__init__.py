@@ -1,0 +1,1 @@
+"""One module per version of the store: what leads from the one before to it."""
