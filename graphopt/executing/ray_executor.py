@@ -29,6 +29,9 @@ MOST_STARTS: Final = 3
 PATIENCE_S: Final = 300.0
 """How long a request waits for a first machine that meets its needs: a cluster may be starting one."""
 
+MOST_MACHINES: Final = 1000
+"""An autoscaler is asked for so many at most; the cluster's own limit is usually lower."""
+
 LOOK_S: Final = 1.0
 """Seconds between looks at which machines there are."""
 
@@ -88,6 +91,7 @@ class RayExecutor(Closing):
         self._starts: dict[str, int] = {}
         self._left_alone: dict[str, str] = {}
         self._looked = float("-inf")
+        self._asked_for = 0
         self._starved_since: float | None = None
 
     def submit(self, request: Request) -> None:
@@ -128,6 +132,8 @@ class RayExecutor(Closing):
         for machine in list(self._machines.values()):
             self._dismiss(machine)
         self._waiting.clear()
+        if self._ray.is_initialized():
+            self._scale(0)
 
     def _staff(self) -> None:
         """Starts an actor on every machine that has none and may meet what waits."""
@@ -143,6 +149,16 @@ class RayExecutor(Closing):
             if room > 0 and any(may_fit(node, needs) for needs in wanted):
                 room -= 1
                 self._start(name, node["Resources"].get("CPU", 0.0))
+        self._scale(len(self._machines) + max(0, room))
+
+    def _scale(self, machines: int) -> None:
+        """Tells Ray's autoscaler, if the cluster has one, how many machines there is work for."""
+        machines = min(machines, MOST_MACHINES)
+        if machines != self._asked_for:
+            from ray.autoscaler.sdk import request_resources
+
+            request_resources(bundles=[{RESOURCE: 1}] * machines)
+            self._asked_for = machines
 
     def _start(self, node: str, cores: float) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -230,7 +246,8 @@ class RayExecutor(Closing):
         """Ends an actor, dead or not: one that is only cut off must not go on measuring."""
         self._machines.pop(machine.node, None)
         self._refs = {ref: other for ref, other in self._refs.items() if other is not machine}
-        self._ray.kill(machine.actor)
+        if self._ray.is_initialized():
+            self._ray.kill(machine.actor)
 
     def _check_patience(self) -> None:
         """Gives up where no machine works, starts or fits."""

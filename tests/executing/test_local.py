@@ -89,31 +89,18 @@ def test_every_kind_of_work_is_there():
     assert all(callable(resolve(name)) for name in WORK)
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text() | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
-)
-bodies = st.dictionaries(st.text(), json_values, max_size=4)
+values = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+bodies = st.dictionaries(st.text(max_size=3), values | st.lists(numbers, max_size=2), max_size=3)
 
 
-@given(bodies, st.lists(st.binary(max_size=8), max_size=3), st.text())
-def test_equal_requests_have_equal_ids(body, blobs, label):
-    body = {key: value for key, value in body.items() if _finite(value)}
+@given(bodies, st.lists(st.binary(max_size=4), max_size=2))
+def test_equal_requests_have_equal_ids(body, blobs):
     one = Request("work", body, tuple(blobs))
-    same = Request("work", dict(reversed(body.items())), tuple(blobs), label=label)
-    assert one.id == same.id
+    assert one.id == Request("work", dict(reversed(body.items())), tuple(blobs), label="x").id
     assert one.id != Request("work", body, (*blobs, b"")).id
     assert one.id != Request("work", body, tuple(blobs), Needs(flags="--f")).id
     assert one.id != Request("other", body, tuple(blobs)).id
-
-
-def _finite(value):
-    if isinstance(value, dict):
-        return all(map(_finite, value.values()))
-    if isinstance(value, list):
-        return all(map(_finite, value))
-    return not isinstance(value, float) or abs(value) != float("inf")
 
 
 def test_blobs_do_not_run_into_each_other():

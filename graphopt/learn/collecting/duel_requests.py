@@ -29,6 +29,9 @@ FATAL: Final = frozenset({"abort", "hang", "exit", "memory", "garbage"})
 UNMEASURABLE: Final = "unmeasurable"
 """Key in an answer's body: the task cannot be measured at all, and why."""
 
+WORK: Final = "duels"
+"""Kind of work of the requests."""
+
 Inputs = Sequence[np.ndarray[Any, Any]]
 
 
@@ -61,7 +64,7 @@ def duels_request(
         label: for people.
     """
     encoded = [[encode_decisions(graph, one) for one in pair] for pair in pairs]
-    return Request("duels", {"pairs": encoded}, (data, *inputs), needs, label)
+    return Request(WORK, {"pairs": encoded}, (data, *inputs), needs, label)
 
 
 def held(answer: Answer) -> list[Duel]:

@@ -1,0 +1,70 @@
+"""A cluster of nodes on this machine, whose processes can be found again by a mark in their environment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from graphopt.executing.local_cluster import node_options
+
+MARK = "GRAPHOPT_BENCHMARK_RUN"
+
+
+@contextlib.contextmanager
+def cluster(nodes: int, head_measures: bool = True) -> Iterator[Any]:
+    """A `ray.cluster_utils.Cluster`; whatever still runs of it at the end is an error."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ[MARK] = uuid.uuid4().hex
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
+    from ray.cluster_utils import Cluster
+
+    options = node_options()
+    if not head_measures:
+        options = {**options, "resources": {}, "num_cpus": 0}
+    made = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
+    try:
+        for _ in range(nodes - head_measures):
+            made.add_node(**node_options(), wait=False)
+        made.wait_for_nodes(180.0)
+        yield made
+    finally:
+        made.shutdown()
+        left = left_over()
+        os.environ.pop(MARK)
+    if left:
+        raise AssertionError(f"processes are left: {left}")
+
+
+def marked() -> list[tuple[int, str]]:
+    """Process ids and command lines of all processes with this run's mark, this one not counted."""
+    mark = f"{MARK}={os.environ[MARK]}".encode()
+    found = []
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit() or int(path.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if mark in (path / "environ").read_bytes().split(b"\0"):
+                command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found.append((int(path.name), command.strip()))
+    return found
+
+
+def left_over(wait_s: float = 30.0) -> list[tuple[int, str]]:
+    """What still runs of this run after a while."""
+    end = time.monotonic() + wait_s
+    while (found := marked()) and time.monotonic() < end:
+        time.sleep(0.5)
+    return found
+
+
+def write(out: Path, name: str, result: dict[str, Any]) -> None:
+    """Writes a result."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
