@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -36,6 +37,9 @@ LOOK_S: Final = 1.0
 """Seconds between looks at which machines there are."""
 
 POLL_S: Final = 0.5
+
+REACH_S: Final = 10.0
+"""Longest wait for the head of a cluster to take a connection."""
 
 
 @dataclass(eq=False)
@@ -283,14 +287,26 @@ def connect(address: str) -> Any:
     if ray.is_initialized():
         return ray
     try:
+        _reach(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ExecutorError(
             what=f"no Ray cluster answers: {_line(error)}",
             where=address,
             fix="Start one: graphopt fleet up --local 2, or ray start --head on its first machine.",
         ) from error
     return ray
+
+
+def _reach(address: str) -> None:
+    """Connects once to an address that names a port: Ray itself would try for minutes.
+
+    Raises:
+        OSError: nothing listens there.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), REACH_S).close()
 
 
 def _line(error: Exception) -> str:
