@@ -8,7 +8,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from graphopt.closing import Closing
@@ -25,13 +25,16 @@ MOST_TRIES: Final = 5
 """A request whose process died this often kills it: it is given up."""
 
 MOST_STARTS: Final = 3
-"""A machine on which the actor died this often without an answer is left alone."""
+"""A machine on which the actor died this often before it said what it is, is left alone."""
 
 PATIENCE_S: Final = 300.0
 """How long a request waits for a first machine that meets its needs: a cluster may be starting one."""
 
 MOST_MACHINES: Final = 1000
 """An autoscaler is asked for so many at most; the cluster's own limit is usually lower."""
+
+DEPTH: Final = 2
+"""Requests that a machine has at hand: it need not wait for a busy driver between two."""
 
 LOOK_S: Final = 1.0
 """Seconds between looks at which machines there are."""
@@ -50,13 +53,13 @@ class _Machine:
         node: Ray's id of it.
         actor: handle.
         facts: what it said of itself; None until then.
-        request: what it works on; None if idle.
+        requests: what it works on, and what it has at hand for then.
     """
 
     node: str
     actor: Any
     facts: Facts | None = None
-    request: Request | None = None
+    requests: deque[Request] = field(default_factory=deque)
 
     def fits(self, request: Request) -> bool:
         """True if it may answer."""
@@ -91,7 +94,7 @@ class RayExecutor(Closing):
         self._waiting: deque[Request] = deque()
         self._tries: dict[str, int] = {}
         self._machines: dict[str, _Machine] = {}
-        self._refs: dict[Any, _Machine] = {}
+        self._refs: dict[Any, tuple[_Machine, Request | None]] = {}
         self._starts: dict[str, int] = {}
         self._left_alone: dict[str, str] = {}
         self._looked = float("-inf")
@@ -99,10 +102,11 @@ class RayExecutor(Closing):
         self._starved_since: float | None = None
 
     def submit(self, request: Request) -> None:
-        """Takes a request."""
+        """Takes a request; a machine that has none at hand gets it at once."""
         if request.id not in self._tries:
             self._tries[request.id] = 0
             self._waiting.append(request)
+            self._hand_out()
 
     def results(self) -> Iterator[Answer]:
         """Answers as they come.
@@ -110,11 +114,12 @@ class RayExecutor(Closing):
         Raises:
             ExecutorError: the cluster is gone, or for too long has had no machine that may answer.
         """
-        while self._waiting or any(m.request for m in self._machines.values()):
+        while self._waiting or any(m.requests for m in self._machines.values()):
             try:
                 self._staff()
                 self._hand_out()
                 found = self._finished()
+                self._hand_out()  # before the answers keep us busy
             except (ConnectionError, self._ray.exceptions.RaySystemError) as error:
                 raise _gone(str(error)) from error
             yield from found
@@ -145,7 +150,7 @@ class RayExecutor(Closing):
             return
         self._looked = time.monotonic()
         wanted = {r.needs for r in self._waiting}
-        room = len(self._waiting) - sum(m.request is None for m in self._machines.values())
+        room = len(self._waiting) - sum(not m.requests for m in self._machines.values())
         for node in self._ray.nodes():
             name = node["NodeID"]
             if name in self._machines or name in self._left_alone or not measures(node):
@@ -175,18 +180,21 @@ class RayExecutor(Closing):
         }
         actor = self._ray.remote(MeasuringActor).options(**options).remote()
         machine = self._machines[node] = _Machine(node, actor)
-        self._refs[actor.facts.remote()] = machine
+        self._refs[actor.facts.remote()] = machine, None
 
     def _hand_out(self) -> None:
-        for machine in self._machines.values():
-            if machine.facts is None or machine.request is not None:
-                continue
-            request = next((r for r in self._waiting if machine.fits(r)), None)
-            if request is not None:
-                self._waiting.remove(request)
-                self._tries[request.id] += 1
-                machine.request = request
-                self._refs[machine.actor.answer.remote(request)] = machine
+        for depth in range(DEPTH):
+            for machine in self._machines.values():
+                if self._waiting and machine.facts is not None and len(machine.requests) == depth:
+                    self._give(machine)
+
+    def _give(self, machine: _Machine) -> None:
+        """Hands the first request that fits to a machine."""
+        request = next((r for r in self._waiting if machine.fits(r)), None)
+        if request is not None:
+            self._waiting.remove(request)
+            machine.requests.append(request)
+            self._refs[machine.actor.answer.remote(request)] = machine, request
 
     def _finished(self) -> list[Answer]:
         """What has come within a moment."""
@@ -198,18 +206,18 @@ class RayExecutor(Closing):
         return [answer for answer in answers if answer is not None]
 
     def _take(self, ref: Any) -> Answer | None:
-        machine = self._refs.pop(ref)
+        if ref not in self._refs:  # of a machine that died a moment ago
+            return None
+        machine, request = self._refs.pop(ref)
         try:
             value = self._ray.get(ref)
         except self._ray.exceptions.RayError as error:
             return self._died(machine, error)
-        if isinstance(value, Facts):
+        if request is None:
             self._welcome(machine, value)
             return None
-        request, machine.request = machine.request, None
-        assert request is not None
-        self._starts.pop(machine.node, None)
-        answer: Answer = replace(value, tries=self._tries.pop(request.id))
+        machine.requests.remove(request)
+        answer: Answer = replace(value, tries=self._tries.pop(request.id) + 1)
         told(request, answer)
         return answer
 
@@ -226,37 +234,39 @@ class RayExecutor(Closing):
         self._dismiss(machine)
 
     def _died(self, machine: _Machine, error: Exception) -> Answer | None:
-        """Puts what a dead actor worked on back in front of the queue, or gives it up."""
-        request, machine.request = machine.request, None
+        """Puts what a dead actor had back in front of the queue; what it worked on may be given up."""
+        requests = list(machine.requests)
         LOGGER.warning("the actor on node %s died: %s", machine.node[:8], _line(error))
-        self._starts[machine.node] = self._starts.get(machine.node, 0) + 1
-        if self._starts[machine.node] >= MOST_STARTS:
-            self._leave_alone(machine, f"its actor died {MOST_STARTS} times: {_line(error)}")
+        if machine.facts is None:
+            self._starts[machine.node] = self._starts.get(machine.node, 0) + 1
+        if self._starts.get(machine.node, 0) >= MOST_STARTS:
+            self._leave_alone(machine, f"its actor does not start: {_line(error)}")
         else:
             self._dismiss(machine)
         self._looked = float("-inf")
-        if request is None:
+        if not requests:
             return None
-        tries = self._tries[request.id]
-        if tries < MOST_TRIES:
-            self._waiting.appendleft(request)
+        first = requests[0]  # the others had not begun
+        self._tries[first.id] += 1
+        given_up = self._tries[first.id] >= MOST_TRIES
+        self._waiting.extendleft(reversed(requests[given_up:]))
+        if not given_up:
             return None
-        del self._tries[request.id]
-        answer = Answer(request.id, LOST, tries=tries, detail=_line(error))
-        told(request, answer)
+        answer = Answer(first.id, LOST, tries=self._tries.pop(first.id), detail=_line(error))
+        told(first, answer)
         return answer
 
     def _dismiss(self, machine: _Machine) -> None:
         """Ends an actor, dead or not: one that is only cut off must not go on measuring."""
         self._machines.pop(machine.node, None)
-        self._refs = {ref: other for ref, other in self._refs.items() if other is not machine}
+        self._refs = {ref: of for ref, of in self._refs.items() if of[0] is not machine}
         if self._ray.is_initialized():
             self._ray.kill(machine.actor)
 
     def _check_patience(self) -> None:
         """Gives up where no machine works, starts or fits."""
         able = any(
-            m.facts is None or m.request is not None or any(m.fits(r) for r in self._waiting)
+            m.facts is None or m.requests or any(m.fits(r) for r in self._waiting)
             for m in self._machines.values()
         )
         if able or not self._waiting:
