@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphopt.executing.local_cluster import node_options
+from graphopt.executing.local_cluster import ENVIRONMENT, node_options
 
 MARK = "GRAPHOPT_BENCHMARK_RUN"
 
@@ -20,7 +20,7 @@ MARK = "GRAPHOPT_BENCHMARK_RUN"
 @contextlib.contextmanager
 def cluster(nodes: int, head_measures: bool = True) -> Iterator[Any]:
     """A `ray.cluster_utils.Cluster`; whatever still runs of it at the end is an error."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(ENVIRONMENT)
     os.environ[MARK] = uuid.uuid4().hex
     os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), *filter(None, sys.path)])
     from ray.cluster_utils import Cluster

@@ -23,6 +23,9 @@ from graphopt.locations import cache_path
 START_S: Final = 180.0
 """Longest start of all nodes."""
 
+ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+"""Of every process of a cluster: nothing is told to Ray's makers, and actors measure with usual priority."""
+
 END_S: Final = 60.0
 """Longest end of them."""
 
@@ -164,7 +167,8 @@ def join(address: str, measures: bool = True) -> int:
         )
     flags = ["--address", address, "--block", "--disable-usage-stats"]
     command = [*flags, *start_flags(labels_here(), measures=measures)]
-    return subprocess.call([sys.executable, "-m", "ray.scripts.scripts", "start", *command])
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *command]
+    return subprocess.call(start, env={**os.environ, **ENVIRONMENT})
 
 
 def _state_path() -> Path:
@@ -192,7 +196,7 @@ def _started(pid: int) -> str:
 
 def main(arguments: list[str]) -> int:
     """``STATE NODES CORES DASHBOARD``: holds a cluster until it is told to end."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.update(ENVIRONMENT)
     from ray.cluster_utils import Cluster
 
     path, nodes, cores, dashboard = Path(arguments[0]), *map(int, arguments[1:])

@@ -10,7 +10,7 @@ import pytest
 from support.fleet import numbered
 
 from graphopt.executing.executor import ExecutorError, own_needs
-from graphopt.executing.local_cluster import node_options
+from graphopt.executing.local_cluster import ENVIRONMENT, node_options
 from graphopt.executing.places import MACHINE_LABEL
 from graphopt.executing.ray_executor import MOST_TRIES, RayExecutor
 from graphopt.executing.request import Needs
@@ -22,7 +22,8 @@ pytest.importorskip("ray")
 def cluster():
     """Two nodes; ends with all its processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
         patch.setenv("PYTHONPATH", os.path.dirname(os.path.dirname(__file__)), prepend=os.pathsep)
         import ray
         from ray.cluster_utils import Cluster
