@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from support.processes import environment
 
 from graphopt.errors import ConfigError
 from graphopt.evaluate.commands import elsewhere
@@ -74,6 +75,7 @@ def test_a_command_that_cannot_run_is_an_error(monkeypatch):
 
 
 def test_a_program_is_evaluated_by_a_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
     plan = Plan(
         "support.evaluated:WORKLOADS", ("unbuildable",), "heuristic", 0.0, 0, None, tmp_path
     )
