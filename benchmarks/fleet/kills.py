@@ -31,13 +31,13 @@ KILLS: Final = 200
 NODES: Final = 3
 """Measuring nodes beside the head."""
 
-SHARES: Final = {"actor": 0.5, "node": 0.2, "driver": 0.3}
+SHARES: Final = {"actor": 0.65, "node": 0.2, "driver": 0.15}
 """What is killed -> how often."""
 
-PAUSE_S: Final = (0.2, 3.0)
+PAUSE_S: Final = (0.3, 3.0)
 """Between two kills."""
 
-RUN_S: Final = 900.0
+RUN_S: Final = 1800.0
 """Longest time of one run without an end."""
 
 
