@@ -47,8 +47,8 @@ def cluster(nodes: int, head_measures: bool = True) -> Iterator[Any]:
 def marked() -> list[tuple[int, str]]:
     """Process ids and command lines of all processes of this run, this one not counted.
 
-    They have the run's mark in their environment, or write to Ray's logs of it: Ray's workers write their name over
-    the environment that others see.
+    They have the run's mark in their environment, or write to Ray's logs of it: Ray's workers write their
+    name over the environment that others see.
     """
     mark = f"{MARK}={os.environ[MARK]}".encode()
     found = []
