@@ -21,9 +21,6 @@ from graphopt.learn.collecting.duel_requests import close_duels, duels_request, 
 from graphopt.learn.collecting.duelling import Collector
 from graphopt.tasks import cut
 
-PROGRAMS: Final = ("cartpole_rollout", "adam_step", "layer_norm", "heat_stencil")
-"""Of the set ``demo``."""
-
 PAIRS: Final = 5
 """Duels of each program's largest task."""
 
@@ -56,7 +53,7 @@ def measured(executor: Executor, request: Request) -> list[float]:
 
 
 def run(count: int, out: Path) -> None:
-    """All programs of the demo by default; `count` limits them."""
+    """All programs of the set ``demo`` by default; `count` limits them."""
     from graphopt.corpus.workloads import load_programs
 
     names = tuple(load_programs("demo"))[: count or None]
