@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Union
 import tyro
 
 from graphopt.errors import exit_status
+from graphopt.executing.commands import Fleet
 from graphopt.extras import require
 from graphopt.learn.collecting.commands import Collect, Fill
 from graphopt.policy.registry import DEFAULT
@@ -174,6 +175,8 @@ class Tune:
     """With --queue: cores that other programs may use; above it, tuning stops and waits."""
     follow: bool = False
     """With --queue: wait for more when the queue is empty."""
+    executor: str = "local"
+    """Which machine tunes: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
         """Exit status 1 if results differ."""
@@ -188,8 +191,10 @@ class Tune:
                 self.max_load,
                 self.follow,
                 self.json,
+                self.executor,
             )
             return 0
+        from graphopt.evaluate.commands.elsewhere import tune_elsewhere
         from graphopt.evaluate.commands.tune import move_winners, run_tune
 
         move_winners(self.store, self.export, self.take)
@@ -198,6 +203,11 @@ class Tune:
                 print("graphopt tune: name a program, or --queue", file=sys.stderr)
                 return 2
             return 0
+        if self.executor != "local" and not self.replay:
+            return tune_elsewhere(
+                self.executor, self.workload, self.budget_s, self.seed, self.store, self.json,
+                self.policy,
+            )  # fmt: skip
         result = run_tune(
             self.workload,
             self.budget_s,
@@ -254,6 +264,8 @@ class Evaluate:
     """The tuner's store; a fresh one in the results by default."""
     out: Path = Path("report")
     """Folder of report.json, report.md and the plots."""
+    executor: str = "local"
+    """Which machines measure: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
         """Exit status 1 if any program failed."""
@@ -271,6 +283,7 @@ class Evaluate:
                 self.out,
                 self.rival or ("heuristic" if self.zero_shot else ""),
                 self.limit_s,
+                self.executor,
             )
         )
         return 0 if all(row["status"] == "ok" for row in report["workloads"]) else 1
@@ -311,10 +324,16 @@ class Bench:
     """For overhead: names of programs of the demo or of benchmarks.third_party; all if none is given."""
     out: Path = Path("report/bench")
     """Directory for what overhead writes."""
+    executor: str = "local"
+    """Which machine is measured: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
-        """Always exit status 0."""
+        """Exit status 0; elsewhere, that of the command there."""
         from graphopt.evaluate.bench import run_bench
+        from graphopt.evaluate.commands.elsewhere import bench_elsewhere
+
+        if self.executor != "local":
+            return bench_elsewhere(self.executor, self.what, self.budget_s, self.graphs, self.out)
 
         run_bench(self.what, self.budget_s, out=self.out, graphs=self.graphs)
         return 0
@@ -401,6 +420,7 @@ Commands = Union[  # noqa: UP007 - tyro reads the union at run time
     Corpus,
     Explain,
     Bench,
+    Fleet,
     Doctor,
 ]
 

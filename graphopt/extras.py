@@ -22,6 +22,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
         "tensorboardX",
         "yaml",
     ),
+    "ray": ("ray",),
 }
 """Extra -> the modules it brings, as they are imported; `pyproject.toml` has their distributions."""
 

@@ -8,13 +8,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from graphopt.errors import StoreError
-from graphopt.learn.background import Load, Summary, Told, work
+from graphopt.executing.opening import LOCAL, open_executor
+from graphopt.learn.background import Load, Summary, Told, work, work_elsewhere
 from graphopt.store import Store
 from graphopt.store.queue import Listing, clear, find, forget, items
 from graphopt.store.queue_items import Item, State
@@ -144,6 +146,7 @@ def run_tune_queue(
     max_load: float,
     follow: bool,
     as_json: bool,
+    executor: str = LOCAL,
 ) -> Summary:
     """Works the queue off, with progress; an interrupt gives the item back.
 
@@ -155,12 +158,13 @@ def run_tune_queue(
         max_load: cores that others may use meanwhile.
         follow: wait for further items.
         as_json: print the outcome as JSON.
+        executor: whose machines tune; for others than ``local``, `max_load` and `follow` say nothing.
 
     Raises:
         StoreError: the store cannot be read or written.
         MissingExtraError: psutil is not installed.
     """
-    place, load = Store(store), Load(max_load)
+    place = Store(store)
     if not place.exists():
         raise StoreError(
             what="there is no store, so nothing waits",
@@ -178,15 +182,17 @@ def run_tune_queue(
                 console.print(line, highlight=False, markup=False)
             progress.update(task, description=line[:110])
 
-        summary = work(
-            place,
-            budget_s=budget_s,
-            limit_s=limit_s or math.inf,
-            most=most,
-            follow=follow,
-            load=load,
-            listener=listener,
-        )
+        limits: dict[str, Any] = {
+            "budget_s": budget_s,
+            "limit_s": limit_s or math.inf,
+            "most": most,
+        }
+        if executor == LOCAL:
+            load = Load(max_load)
+            summary = work(place, follow=follow, load=load, listener=listener, **limits)
+        else:
+            with open_executor(executor) as machines:
+                summary = work_elsewhere(place, machines, listener=listener, **limits)
     if as_json:
         print(json.dumps({"counts": dict(summary.counts), "left": summary.left}))
     else:

@@ -8,8 +8,10 @@ from support.captures import capture
 from support.queued import chain_sighting, only_item, queued, spoil
 from support.small_programs import STATE, chain, rollout
 
+from graphopt.executing.executor import LocalExecutor
 from graphopt.hlo.module.proto import HloModuleProto
-from graphopt.learn.background import Load, work
+from graphopt.learn.background import Load, work, work_elsewhere
+from graphopt.learn.background.elsewhere import tune_one
 from graphopt.learn.background.estimates import estimate, estimate_waiting
 from graphopt.learn.background.refusals import REFUSALS, graph_of
 from graphopt.learn.background.tuning import inputs_of
@@ -166,6 +168,24 @@ def test_ranges_of_another_module_are_not_used(store):
 def test_nothing_waits_in_a_store_that_is_not_there(tmp_path):
     absent = Store(tmp_path / "absent.sqlite")
     assert work(absent, load=Load(IDLE)).left == "nothing waits"
+
+
+def test_machines_of_an_executor_lease_what_they_tune(waiting):
+    queued(waiting, "jit_nonsense")
+    spoil(waiting, recorded=b"no inputs")
+    said = []
+    with LocalExecutor() as executor:
+        summary = work_elsewhere(waiting, executor, budget_s=5.0, listener=said.append)
+    assert summary.counts == {"failed": 1}
+    assert "recorded inputs cannot be unpacked" in said[0].message
+    assert all(item.state is State.FAILED for item in items(waiting).items)
+
+
+def test_an_item_that_another_machine_has_is_left_to_it(waiting):
+    lease = claim(waiting, "other")
+    body = {"store": str(waiting.path), "item": lease.item.id, "budget_s": 5.0}
+    assert tune_one(body, ())[0]["state"] == ""
+    assert only_item(waiting).owner == "other"
 
 
 def test_a_limit_of_items_ends_the_work(waiting):
