@@ -12,6 +12,7 @@ import tyro
 
 from graphopt.errors import exit_status
 from graphopt.evaluate.commands.store import Store
+from graphopt.executing.commands import Fleet
 from graphopt.extras import require
 from graphopt.learn.collecting.commands import Collect, Fill
 from graphopt.policy.registry import DEFAULT
@@ -165,17 +166,49 @@ class Tune:
     """Write all winners of the store to this file."""
     take: Annotated[Path | None, tyro.conf.arg(name="import")] = None
     """Take the winners of this file into the store."""
+    queue: bool = False
+    """Tune what programs left in the store's queue, while the machine is idle: budget-s for each of them."""
+    items: int = 0
+    """With --queue: end after so many; 0 for no limit."""
+    limit_s: float = 0.0
+    """With --queue: begin nothing more after so many seconds; 0 for no limit."""
+    max_load: float = 0.5
+    """With --queue: cores that other programs may use; above it, tuning stops and waits."""
+    follow: bool = False
+    """With --queue: wait for more when the queue is empty."""
+    executor: str = "local"
+    """Which machine tunes: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
         """Exit status 1 if results differ."""
+        if self.queue:
+            from graphopt.evaluate.commands.queue import run_tune_queue
+
+            run_tune_queue(
+                self.store,
+                self.budget_s,
+                self.limit_s,
+                self.items or None,
+                self.max_load,
+                self.follow,
+                self.json,
+                self.executor,
+            )
+            return 0
+        from graphopt.evaluate.commands.elsewhere import tune_elsewhere
         from graphopt.evaluate.commands.tune import move_winners, run_tune
 
         move_winners(self.store, self.export, self.take)
         if not self.workload:
             if self.export is None and self.take is None:
-                print("graphopt tune: name a program", file=sys.stderr)
+                print("graphopt tune: name a program, or --queue", file=sys.stderr)
                 return 2
             return 0
+        if self.executor != "local" and not self.replay:
+            return tune_elsewhere(
+                self.executor, self.workload, self.budget_s, self.seed, self.store, self.json,
+                self.policy,
+            )  # fmt: skip
         result = run_tune(
             self.workload,
             self.budget_s,
@@ -186,6 +219,26 @@ class Tune:
             self.policy,
         )
         return 0 if result.verified else 1
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Modules that programs left to be tuned (install(record=True)): list, show, forget, clear."""
+
+    action: Annotated[Literal["list", "show", "forget", "clear"], tyro.conf.Positional] = "list"
+    """What to do."""
+    ids: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Ids of items, for show and forget."""
+    store: Path | None = None
+    """Store with the queue; the user's store by default."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self) -> int:
+        """Exit status 1 if an item is not there."""
+        from graphopt.evaluate.commands.queue import run_queue
+
+        return run_queue(self.action, self.ids, self.store, self.json)
 
 
 @dataclass(frozen=True)
@@ -212,6 +265,8 @@ class Evaluate:
     """Path or URL of the tuner's store; a fresh one in the results by default."""
     out: Path = Path("report")
     """Folder of report.json, report.md and the plots."""
+    executor: str = "local"
+    """Which machines measure: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
         """Exit status 1 if any program failed."""
@@ -229,6 +284,7 @@ class Evaluate:
                 self.out,
                 self.rival or ("heuristic" if self.zero_shot else ""),
                 self.limit_s,
+                self.executor,
             )
         )
         return 0 if all(row["status"] == "ok" for row in report["workloads"]) else 1
@@ -269,10 +325,16 @@ class Bench:
     """For overhead: names of programs of the demo or of benchmarks.third_party; all if none is given."""
     out: Path = Path("report/bench")
     """Directory for what overhead writes."""
+    executor: str = "local"
+    """Which machine is measured: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
-        """Always exit status 0."""
+        """Exit status 0; elsewhere, that of the command there."""
         from graphopt.evaluate.bench import run_bench
+        from graphopt.evaluate.commands.elsewhere import bench_elsewhere
+
+        if self.executor != "local":
+            return bench_elsewhere(self.executor, self.what, self.budget_s, self.graphs, self.out)
 
         run_bench(self.what, self.budget_s, out=self.out, graphs=self.graphs)
         return 0
@@ -352,12 +414,14 @@ Commands = Union[  # noqa: UP007 - tyro reads the union at run time
     Train,
     Ship,
     Tune,
+    Queue,
     Evaluate,
     Fuzz,
     Capture,
     Corpus,
     Explain,
     Bench,
+    Fleet,
     Doctor,
     Store,
 ]

@@ -8,7 +8,7 @@ from typing import Final
 from graphopt.errors import MissingExtraError
 
 EXTRAS: Final[dict[str, tuple[str, ...]]] = {
-    "tune": ("sklearn",),
+    "tune": ("psutil", "sklearn"),
     "plots": ("matplotlib",),
     "env": ("gymnasium",),
     "postgres": ("psycopg",),
@@ -22,6 +22,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
         "tensorboardX",
         "yaml",
     ),
+    "ray": ("ray",),
 }
 """Extra -> the modules it brings, as they are imported; `pyproject.toml` has their distributions."""
 

@@ -46,6 +46,7 @@ class ModuleRecord:
         steps: names of the heuristic's steps behind the decisions, in order.
         failed: steps that raised and were passed over, each with its error.
         recalled: the answer was found in memory: an earlier compile, of this process or another, made it.
+        tuned: it is what tuning has stored: a winner, or that nothing is faster than XLA's default.
     """
 
     name: str
@@ -61,6 +62,7 @@ class ModuleRecord:
     steps: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     recalled: bool = False
+    tuned: bool = False
 
     def __str__(self) -> str:
         """One line for logs and reports."""

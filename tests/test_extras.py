@@ -27,7 +27,12 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 """
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
-DISTRIBUTIONS = {"sklearn": "scikit-learn", "orbax": "orbax-checkpoint", "yaml": "pyyaml"}
+DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "orbax": "orbax-checkpoint",
+    "yaml": "pyyaml",
+    "ray": "ray[client]",
+}
 
 
 def without_extras(script: str) -> tuple[int, str]:

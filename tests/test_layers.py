@@ -31,6 +31,7 @@ LAYERS = (
     "costs",
     "forms",
     "store",
+    "executing",
     "measure",
     "placement",
     "corpus",

@@ -10,6 +10,7 @@ from graphopt.jax_private.cache_key import (
     reset_cache_key_hook,
     set_cache_key_hook,
 )
+from graphopt.jax_private.calls import watch_calls
 from graphopt.jax_private.compiles import watch_compiles
 from graphopt.jax_private.hlo import hlo_from_text, hlo_text
 from graphopt.jax_private.lowering import (
@@ -58,5 +59,6 @@ __all__ = [
     "set_cache_key_hook",
     "set_cpu_entry",
     "static_positions",
+    "watch_calls",
     "watch_compiles",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,13 +19,17 @@ _compile_before: Callable[..., Any] | None = None
 
 
 def watch_compiles(
-    begin: Callable[[], int] | None, withdraw: Callable[[str, int, Exception], bool] | None
+    begin: Callable[[], int] | None,
+    withdraw: Callable[[str, int, Exception], bool] | None,
+    done: Callable[[str, Any, float], None] | None = None,
 ) -> bool:
     """Repeats a compile that failed, once, if a watcher says that it is worth it; None ends the watch.
 
     Args:
         begin: called before a compile; what it returns is handed to `withdraw`.
         withdraw: called with the module's name, that value and the error; True repeats the compile.
+        done: called after a compile that did not fail, with the module's name, the executable and the seconds
+            that it took; None where nobody wants to know.
 
     Returns:
         Whether compiles are watched now. False when the name has moved: errors then reach the user.
@@ -41,7 +46,7 @@ def watch_compiles(
                 _compile_before = None
             return False
         _compile_before = original
-        setattr(compiler, _COMPILE, functools.partial(_watched, original, begin, withdraw))
+        setattr(compiler, _COMPILE, functools.partial(_watched, original, begin, withdraw, done))
         return True
 
 
@@ -49,16 +54,21 @@ def _watched(
     compile_and_load: Callable[..., Any],
     begin: Callable[[], int],
     withdraw: Callable[[str, int, Exception], bool],
+    done: Callable[[str, Any, float], None] | None,
     *args: Any,
     **options: Any,
 ) -> Any:
     begun = begin()
+    start = time.perf_counter()
     try:
-        return compile_and_load(*args, **options)
+        executable = compile_and_load(*args, **options)
     except Exception as error:
         if not withdraw(_compiled_name(args, options), begun, error):
             raise
-    return compile_and_load(*args, **options)
+        executable = compile_and_load(*args, **options)
+    if done is not None:
+        done(_compiled_name(args, options), executable, time.perf_counter() - start)
+    return executable
 
 
 def _compiled_name(args: tuple[Any, ...], options: dict[str, Any]) -> str:

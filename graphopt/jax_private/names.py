@@ -12,6 +12,8 @@ XLA_BRIDGE = "jax._src.xla_bridge"
 HLO = "jaxlib._hlo"
 COMPILER = "jax._src.compiler"
 CORE = "jax._src.core"
+PJIT = "jax._src.pjit"
+PXLA = "jax._src.interpreters.pxla"
 MLIR = "jax._src.interpreters.mlir"
 JAXLIB = "jaxlib._jax"
 XLA_CLIENT = "jaxlib.xla_client"
@@ -25,6 +27,8 @@ PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (COMPILER, "compile_or_get_cached"),
     (COMPILER, "backend_compile_and_load"),
     (CORE, "trace_state_clean"),
+    (PXLA, "ExecuteReplicated"),
+    (PJIT, "_need_to_rebuild_with_fdo"),
     (MLIR, "_lowerings"),
     (MLIR, "_platform_specific_lowerings"),
     (JAXLIB, "ArrayImpl"),

@@ -17,6 +17,9 @@ from graphopt.measure.comparing.numeric import is_prng_key
 
 Array = np.ndarray[Any, Any]
 
+Ends = tuple[float, float]
+"""Smallest and largest value of an array."""
+
 _WIDE_INTS: Final = (np.uint32, np.uint64)
 """Unsigned words are random keys and hashes more often than indices: the full range is valid."""
 
@@ -50,23 +53,43 @@ def host_array(leaf: Any) -> Array:
     return np.array(leaf)
 
 
-def made_up_inputs(parameters: Sequence[jax.ShapeDtypeStruct], seed: int = 0) -> list[Array]:
+def made_up_inputs(
+    parameters: Sequence[jax.ShapeDtypeStruct], seed: int = 0, ranges: Sequence[Ends | None] = ()
+) -> list[Array]:
     """Inputs of the right types and a sane range: no denormals, indices that exist.
 
-    Floating point is uniform in [0.25, 1.25), which logarithms, divisions and square roots bear;
-    signed integers are 0 or 1, valid indices of nearly everything; unsigned words are arbitrary.
+    Where no range is given, floating point is uniform in [0.25, 1.25), which logarithms, divisions and square
+    roots bear; signed integers are 0 or 1, valid indices of nearly everything; unsigned words are arbitrary.
+
+    Args:
+        parameters: of a module.
+        seed: other seeds make other values.
+        ranges: smallest and largest value of each parameter, both included, or None; empty for none.
     """
     rng = np.random.default_rng(seed)
-    return [_made_up(rng, p.shape, np.dtype(p.dtype)) for p in parameters]
+    known = ranges if len(ranges) == len(parameters) else [None] * len(parameters)
+    return [
+        _made_up(rng, p.shape, np.dtype(p.dtype), ends)
+        for p, ends in zip(parameters, known, strict=True)
+    ]
 
 
-def _made_up(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _made_up(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], ends: Ends | None
+) -> Array:
     if dtype == np.bool_:
         return np.asarray(rng.random(shape) < 0.5)
+    if ends is not None and np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        low, high = (min(max(int(end), limits.min), limits.max) for end in ends)
+        return np.asarray(rng.integers(low, high, shape, dtype, endpoint=True))
     if dtype.type in _WIDE_INTS:
         return np.asarray(rng.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True))
     if np.issubdtype(dtype, np.integer):
         return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
+    if ends is not None and dtype.kind != "c":
+        low_end, high_end = ends
+        return np.asarray(low_end + (high_end - low_end) * rng.random(shape)).astype(dtype)
     real = rng.random(shape) + 0.25
     return np.asarray(real + 1j * rng.random(shape) if dtype.kind == "c" else real).astype(dtype)
 

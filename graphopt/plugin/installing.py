@@ -14,6 +14,7 @@ from graphopt.outcomes import Ledger, ModuleRecord, Report
 from graphopt.plugin.forms_in_use import remove_forms, use_forms
 from graphopt.plugin.memory import Memory
 from graphopt.plugin.modules import handle
+from graphopt.plugin.recording import Record, Recorder, record_wanted
 from graphopt.plugin.refused import begin, withdraw
 from graphopt.plugin.state import Installation, note, state
 from graphopt.policy import NamedPolicy, Policy, resolve
@@ -35,6 +36,7 @@ def install(
     keep_async: bool = False,
     forms: bool | str = True,
     store: str | os.PathLike[str] | Store | Literal[False] | None = None,
+    record: Record | None = None,
 ) -> None:
     """Optimizes every function that jax compiles for the CPU from now on.
 
@@ -60,11 +62,15 @@ def install(
         store: path of the store with tuned winners, or URL of one on a server; the user's store by default,
             False for none. A server is waited for here, for 2 s at most; later a copy of what it has said
             answers where it does not answer at once.
+        record: leave every module in the store's queue, with shapes and ranges of its inputs, its calls and
+            its compile time, so that ``graphopt tune --queue`` can tune it later. ``"inputs"`` records values
+            of the inputs too. GRAPHOPT_RECORD in the environment says it where this is None; ``0`` there
+            takes it away.
 
     Raises:
         UnsupportedJaxError: jax or jaxlib is older than 0.10.2.
         PolicyError: there is no such policy.
-        ConfigError: there is no form of such a name.
+        ConfigError: there is no form of such a name, or nothing of that kind to record.
     """
     if policy is None:
         uninstall()
@@ -76,6 +82,7 @@ def install(
 
     found = resolve(policy)
     names = names_in_use(forms)
+    recording = record_wanted(record)
     with state.lock:
         uninstall()
         if os.environ.get("GRAPHOPT_DISABLE", "") not in ("", "0"):
@@ -96,7 +103,8 @@ def install(
         depends_on()  # reads files once: no compile waits for that
         subscription = xla_hook.subscribe(handle)
         isolated = jax_private.set_cache_key_hook(depends_on)
-        jax_private.watch_compiles(begin, withdraw)
+        recorder = _recorder(recording, own_store)
+        jax_private.watch_compiles(begin, withdraw, recorder.compiled if recorder else None)
         memory = Memory(None if own_store is None else _answers(found, own_store), depends_on)
         state.installed = Installation(
             found,
@@ -108,8 +116,22 @@ def install(
             capabilities,
             subscription,
             memory,
+            recorder,
         )
         use_forms(names)
+
+
+def _recorder(record: Record, store: Store | None) -> Recorder | None:
+    """What leaves modules in the queue; None where that was not asked for, or cannot be."""
+    if not record:
+        return None
+    if store is None:
+        note("nothing is recorded: install(store=False) leaves no store for the queue")
+        return None
+    recorder = Recorder(store, record == "inputs")
+    if not jax_private.watch_calls(recorder.wanted, recorder.called):
+        note("calls are not counted, and inputs not looked at: this jax has other names for it")
+    return recorder
 
 
 def _note_beginning(policy: NamedPolicy, capabilities: Capabilities) -> None:
@@ -160,6 +182,9 @@ def uninstall() -> None:
         if installed is not None:
             installed.subscription.close()
             jax_private.watch_compiles(None, None)
+            if installed.recorder is not None:
+                jax_private.watch_calls(None, None)
+                installed.recorder.close()
             jax_private.reset_cache_key_hook()
             remove_forms()
 

@@ -90,6 +90,9 @@ def _record(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes |
         record = replace(record, seconds=time.perf_counter() - start)
     state.ledger.add(record)
     _logger.info("%s", record)
+    current = state.installed
+    if current is not None and current.recorder is not None:
+        current.recorder.note(data, record)
     return record, answer
 
 
@@ -157,7 +160,7 @@ def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes
     record = ModuleRecord(name, Outcome.KEPT, nodes=len(graph), clusters_before=before)
     adopted = _find_winner(graph, data, installed.winners) if tuned else None
     if adopted is not None:
-        record = replace(record, reason=adopted.reason)
+        record = replace(record, reason=adopted.reason, tuned=True)
         if adopted.decisions is None:
             return record, None
         return _rewritten(graph, adopted.decisions, record, installed)

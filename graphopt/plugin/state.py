@@ -14,6 +14,7 @@ from graphopt.policy import NamedPolicy
 if TYPE_CHECKING:
     from graphopt.measure.adoption import StoredWinners
     from graphopt.measure.capabilities.table import Capabilities
+    from graphopt.plugin.recording import Recorder
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Installation:
         capabilities: what this jaxlib keeps of a rewritten module.
         subscription: our place in XLA's hook.
         memory: answers given before.
+        recorder: leaves modules in the store's queue; None where that was not asked for.
     """
 
     policy: NamedPolicy
@@ -41,6 +43,7 @@ class Installation:
     capabilities: Capabilities
     subscription: xla_hook.Subscription
     memory: Memory = field(default_factory=Memory)
+    recorder: Recorder | None = None
 
 
 @dataclass

@@ -91,18 +91,18 @@ class Winner:
 
 def put_winner(store: Store, winner: Winner) -> None:
     """Stores a winner; replaces the one of the same module and environment, unless that is newer."""
-    store.write(("put_winner", _values(store, winner)), ("winners_changed", {}))
+    store.write(("put_winner", winner_row(store, winner)), ("winners_changed", {}))
 
 
 def copy_winner(store: Store, winner: Winner) -> None:
     """Keeps a winner of another store, in place of what was known of its module, however new that is."""
     store.write(
         ("remove_winner", {"fingerprint": winner.fingerprint}),
-        ("put_winner", _values(store, winner)),
+        ("put_winner", winner_row(store, winner)),
     )
 
 
-def _values(store: Store, winner: Winner) -> dict[str, Any]:
+def winner_row(store: Store, winner: Winner) -> dict[str, Any]:
     """A row, signed if this machine has compared the winner's results and knows the secret."""
     signed = winner.verified and winner.changes
     signature = sign(store.here, winner.fingerprint, winner.decisions) if signed else ""

@@ -117,7 +117,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(evaluated, tmp_path, mon
         asked.append(name)
         return {"name": name, "status": "ok", "speedup_policy": 2.0}
 
-    monkeypatch.setattr(evaluation, "_evaluate_one", evaluate_one)
+    monkeypatch.setattr(evaluation, "evaluate_one", evaluate_one)
     again = run_evaluation(plan(tmp_path), lambda message, row: None)
     assert asked == ["raises", "fails to run", "aborts", "unbuildable", "not a pair"]
     assert rows_of(again)["loop"] == rows_of(report)["loop"]
@@ -131,7 +131,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_was(evaluated, tmp_path, mon
 def test_a_damaged_report_is_started_anew(tmp_path, text, monkeypatch):
     (tmp_path / "report.json").write_text(text)
     monkeypatch.setattr(
-        evaluation, "_evaluate_one", lambda plan, name, tell: {"name": name, "status": "ok"}
+        evaluation, "evaluate_one", lambda plan, name, tell: {"name": name, "status": "ok"}
     )
     report = run_evaluation(plan(tmp_path, "loop"), lambda message, row: None)
     assert [row["status"] for row in report["workloads"]] == ["ok"]
@@ -150,7 +150,7 @@ def test_a_worker_that_talks_nonsense_is_named(tmp_path, monkeypatch):
 def test_infinities_do_not_get_into_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(
         evaluation,
-        "_evaluate_one",
+        "evaluate_one",
         lambda plan, name, tell: {"name": name, "status": "wrong", "max_rel_err": math.inf},
     )
     run_evaluation(plan(tmp_path, "loop"), lambda message, row: None)

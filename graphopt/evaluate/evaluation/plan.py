@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -16,9 +16,12 @@ from typing import Any, Final
 
 from graphopt.corpus.workloads import select_programs
 from graphopt.errors import ConfigError
+from graphopt.evaluate.evaluation.asking import ask_programs, exported
+from graphopt.executing.opening import LOCAL
 from graphopt.machine import machine_key, probe
 from graphopt.measure.children.child import Child, ChildFailure
 from graphopt.policy import resolve
+from graphopt.store import Store
 from graphopt.version import VERSION
 
 START_S: Final = 300.0
@@ -52,6 +55,7 @@ class Plan:
         out: folder of the results.
         rival: another policy for comparison; empty for none.
         limit_s: time that a program gets beyond its budget; imports, compiles, the last measurements.
+        executor: where programs are measured, as for `graphopt.executing.opening.open_executor`.
     """
 
     workloads: str
@@ -63,6 +67,7 @@ class Plan:
     out: Path
     rival: str = ""
     limit_s: float = START_S
+    executor: str = LOCAL
 
     def __post_init__(self) -> None:
         """Checks the budget.
@@ -84,8 +89,18 @@ class Plan:
             "rival": self.rival,
             "budget_s": self.budget_s,
             "seed": self.seed,
-            "store": str(self.store or self.out / "store.sqlite"),
+            "store": str(self.store_path),
         }
+
+    @property
+    def store_path(self) -> Path:
+        """The tuner's store."""
+        return self.store or self.out / "store.sqlite"
+
+    def body(self, name: str) -> dict[str, Any]:
+        """What a machine of a cluster is asked."""
+        fields = ("workloads", "policy", "budget_s", "seed", "rival", "limit_s")
+        return {"name": name, **{field: getattr(self, field) for field in fields}}
 
 
 def run_evaluation(
@@ -107,21 +122,34 @@ def run_evaluation(
     plan.out.mkdir(parents=True, exist_ok=True)
     path = plan.out / "report.json"
     rows = _finished(path, plan)
-    for name in programs:
-        if name in rows:
-            tell(name, rows[name])
-            continue
-        row = {**dict.fromkeys(COLUMNS), "family": programs[name].family}
-        row.update(_evaluate_one(plan, name, tell))
+    for name in [name for name in programs if name in rows]:
+        tell(name, rows[name])
+    todo = [name for name in programs if name not in rows]
+    for name, found in _measured(plan, todo, tell):
+        row = {**dict.fromkeys(COLUMNS), "family": programs[name].family, **found}
         rows[name] = row
         _write(path, make_report(plan, [rows[n] for n in programs if n in rows]))
         tell(name, row)
     return make_report(plan, [rows[n] for n in programs])
 
 
-def _evaluate_one(
+def _measured(
+    plan: Plan, names: Sequence[str], tell: Callable[[str, dict[str, Any] | None], None]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and rows of programs, as they are finished."""
+    if plan.executor == LOCAL:
+        for name in names:
+            yield name, evaluate_one(plan, name, tell)
+        return
+    given = exported(Store(plan.store_path)) if plan.policy == STORED else None
+    bodies = {name: plan.body(name) for name in names}
+    yield from ask_programs(plan.executor, bodies, given, plan.store_path)
+
+
+def evaluate_one(
     plan: Plan, name: str, tell: Callable[[str, dict[str, Any] | None], None]
 ) -> dict[str, Any]:
+    """The row of one program, measured in a child process of this one."""
     try:
         with Child(["-m", "graphopt.evaluate.evaluation.worker"], f"worker for {name}") as child:
             line = child.ask(json.dumps(plan.request(name)), plan.limit_s)

@@ -14,15 +14,19 @@ from typing import Any, Final
 import jax
 
 from graphopt.errors import ConfigError, GraphOptError, StoreError
+from graphopt.executing.executor import Executor, ExecutorError, own_needs
+from graphopt.executing.opening import LOCAL
+from graphopt.executing.request import Answer, Request
 from graphopt.hlo import Graph, build_graph
 from graphopt.learn.collecting.command import FillPlan, names_of, problems_of
+from graphopt.learn.collecting.duel_requests import close_duels, packed_inputs
 from graphopt.learn.collecting.duelling import Collector, Row
+from graphopt.learn.collecting.in_flight import TaskRun
 from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.collecting.scorers import program_inputs
 from graphopt.locations import cache_path
 from graphopt.store.journal import add_to_journal, read_journal
 from graphopt.tasks.cutting import Task, cut, distinct
-from graphopt.tasks.duel import Duels
 from graphopt.tasks.inputs import Recorder
 from graphopt.tasks.parts import provenance, read_parts, write_part
 from graphopt.tasks.running import ModuleRunner
@@ -50,11 +54,13 @@ class CollectPlan:
         source: program sets, names, seconds, largest graphs; nothing that must stay unseen.
         out: folder of the parts.
         least_share: part of its program's estimated time that a task must take.
+        executor: where duels are held, as for `graphopt.executing.opening.open_executor`.
     """
 
     source: FillPlan
     out: Path
     least_share: float = 0.02
+    executor: str = LOCAL
 
 
 @dataclass
@@ -93,24 +99,32 @@ Tell = Callable[[str, Progress], None]
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Holds the machine: two collecting runs would measure each other.
+def alone(path: Path, what: str = "measures on this machine") -> Iterator[None]:
+    """Holds a file: two runs would measure each other, or write one journal.
+
+    Args:
+        path: of the file; made if need be.
+        what: another run that holds it does, for the message.
 
     Raises:
-        StoreError: another run goes on.
+        StoreError: another run holds it.
     """
-    path = cache_path("GRAPHOPT_COLLECT_LOCK", "collect.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise StoreError(
-                what="another graphopt collect measures on this machine",
+                what=f"another graphopt collect {what}",
                 where=str(path),
                 fix="Wait for it, or end it: what it has measured is kept.",
             ) from error
         yield
+
+
+def machine_lock() -> Path:
+    """The file that whoever measures on this machine holds."""
+    return cache_path("GRAPHOPT_COLLECT_LOCK", "collect.lock")
 
 
 class Notes:
@@ -170,54 +184,131 @@ class Notes:
         return path
 
 
-def collect(plan: CollectPlan, notes: Notes, tell: Tell) -> Progress:
-    """Measures until the budget is spent or everything is known; every duel is noted at once."""
+def collect(plan: CollectPlan, notes: Notes, tell: Tell, executor: Executor) -> Progress:
+    """Measures until the budget is spent or everything is known; every answer is noted at once."""
     done = Progress(time.perf_counter())
-    budget = plan.source.budget_s
-
-    def over() -> bool:
-        return done.seconds >= budget
-
-    with ModuleRunner() as run:
-        for name in names_of(plan.source):
-            if over():
-                break
-            done.programs += 1
-            for problem in problems_of(plan.source, name):
-                try:
-                    _collect_problem(plan, problem, notes, run, done, tell, over)
-                except Exception as error:  # one program must not end a run of hours
-                    tell(f"{name}: {type(error).__name__}: {error}"[:200], done)
-            jax.clear_caches()
+    work = _Collecting(plan, notes, tell, executor, done)
+    try:
+        with ModuleRunner() as run:
+            for name in names_of(plan.source):
+                if work.over:
+                    break
+                done.programs += 1
+                for problem in problems_of(plan.source, name):
+                    try:
+                        work.ask(problem, run)
+                    except ExecutorError:
+                        raise
+                    except Exception as error:  # one program must not end a run of hours
+                        tell(f"{name}: {type(error).__name__}: {error}"[:200], done)
+                jax.clear_caches()
+        work.settle(lambda: False)
+    finally:
+        close_duels()
     return done
 
 
-def _collect_problem(
-    plan: CollectPlan,
-    problem: Problem,
-    notes: Notes,
-    run: ModuleRunner,
-    done: Progress,
-    tell: Tell,
-    over: Callable[[], bool],
-) -> None:
-    if problem.data is None:
-        return
-    graph = build_graph(problem.data, allow_donation=True)
-    tasks = [equal[0] for equal in distinct(cut(graph, least_share=plan.least_share)).values()]
-    todo = []
-    for task in tasks:
-        collector = Collector(task)
-        if any(collector.key(e) not in notes.known for e in collector.singles()):
-            todo.append(collector)
-    if not todo or over():
-        return
-    tell(f"{problem.name}: recording inputs of {len(todo)} tasks", done)
-    inputs = _inputs(problem, graph, [c.task for c in todo], run)
-    for collector, given in zip(todo, inputs, strict=True):
-        if over():
+class _Collecting:
+    """One run: the tasks whose duels are on their way."""
+
+    def __init__(
+        self, plan: CollectPlan, notes: Notes, tell: Tell, executor: Executor, done: Progress
+    ) -> None:
+        self.plan, self.notes, self.tell, self.executor, self.done = (
+            plan, notes, tell, executor, done
+        )  # fmt: skip
+        self.needs = own_needs()
+        self.runs: dict[str, TaskRun] = {}
+        self.asked: set[str] = set()
+
+    @property
+    def over(self) -> bool:
+        """True once the budget is spent."""
+        return self.done.seconds >= self.plan.source.budget_s
+
+    def known(self, key: str) -> bool:
+        """True if a duel is held or on its way, perhaps for an equal task of another program."""
+        return key in self.notes.known or key in self.asked
+
+    def ask(self, problem: Problem, run: ModuleRunner) -> None:
+        """Asks for the duels of a problem's tasks, as fast as they are answered."""
+        if problem.data is None:
             return
-        _collect_task(problem, collector, given, notes, done, tell, over)
+        graph = build_graph(problem.data, allow_donation=True)
+        tasks = distinct(cut(graph, least_share=self.plan.least_share)).values()
+        collectors = [Collector(equal[0]) for equal in tasks]
+        todo = [c for c in collectors if any(not self.known(c.key(e)) for e in c.singles())]
+        if not todo or self.over:
+            return
+        self.tell(f"{problem.name}: recording inputs of {len(todo)} tasks", self.done)
+        inputs = _inputs(problem, graph, [c.task for c in todo], run)
+        for collector, given in zip(todo, inputs, strict=True):
+            if self.over:
+                return
+            self._ask_task(problem, collector, given)
+            self.settle(lambda: self.executor.hungry)
+
+    def _ask_task(self, problem: Problem, collector: Collector, given: list[Any] | None) -> None:
+        task = collector.task
+        what = f"{problem.name}: {task.name}, {task.share:.0%} of it"
+        self.tell(what, self.done)
+        row = collector.row(problem.name, problem.family, given is not None)
+        self.notes.note_task(row, task.data)
+        run = TaskRun(what, collector, packed_inputs(given), self.needs, self.known)
+        for request in run.singles(self.executor.batch):
+            self._submit(run, request)
+
+    def _submit(self, run: TaskRun, request: Request) -> None:
+        self.runs[request.id] = run
+        self.asked.update(run.keys(request))
+        self.executor.submit(request)
+
+    def settle(self, until: Callable[[], bool]) -> None:
+        """Notes answers until a condition holds or none is outstanding."""
+        if until():
+            return
+        for answer in self.executor.results():
+            self._take(answer)
+            if self.over:
+                self._drop(lambda request: True)
+            if until():
+                return
+
+    def _take(self, answer: Answer) -> None:
+        run = self.runs.pop(answer.id)
+        try:
+            for row in run.take(answer):
+                if row["key"] not in self.notes.known:
+                    self._note(row)
+        except GraphOptError as error:
+            self.tell(f"{run.name}: {error.what[:80]}", self.done)
+            run.left = True
+        if run.left:
+            self._drop(lambda request: self.runs.get(request.id) is run)
+        last = None if self.over else run.together()
+        if last is not None:
+            self._submit(run, last)
+        elif not run.outstanding:
+            self.done.tasks += not run.left
+        self.tell(run.name, self.done)
+
+    def _note(self, row: Row) -> None:
+        self.notes.note_duel(row)
+        self.done.duels += 1
+        self.done.failed += row["status"] != "ok"
+        self.done.clear += row["status"] == "ok" and (row["low"] > 0.0 or row["high"] < 0.0)
+
+    def _drop(self, unwanted: Callable[[Request], bool]) -> None:
+        """Takes back what has not begun."""
+
+        def forget(request: Request) -> bool:
+            if not unwanted(request):
+                return False
+            run = self.runs.pop(request.id)
+            self.asked.difference_update(run.forget(request))
+            return True
+
+        self.executor.drop(forget)
 
 
 def _inputs(
@@ -231,33 +322,6 @@ def _inputs(
     if arguments is None:
         return [None] * len(tasks)
     return Recorder(graph.source.module, arguments, run).of_each(tasks)
-
-
-def _collect_task(
-    problem: Problem,
-    collector: Collector,
-    inputs: list[Any] | None,
-    notes: Notes,
-    done: Progress,
-    tell: Tell,
-    over: Callable[[], bool],
-) -> None:
-    task = collector.task
-    what = f"{problem.name}: {task.name}, {task.share:.0%} of it"
-    tell(what, done)
-    notes.note_task(collector.row(problem.name, problem.family, inputs is not None), task.data)
-    try:
-        with Duels(task.data, inputs) as duels:
-            for row in collector.hold(duels, notes.known.__contains__, over):
-                notes.note_duel(row)
-                done.duels += 1
-                done.failed += row["status"] != "ok"
-                done.clear += row["status"] == "ok" and (row["low"] > 0.0 or row["high"] < 0.0)
-                tell(what, done)
-    except GraphOptError as error:
-        tell(f"{what}: {error.what[:80]}", done)
-        return
-    done.tasks += 1
 
 
 def check(plan: CollectPlan) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 import jax
@@ -9,9 +11,21 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from graphopt import jax_private
+from graphopt.executing.executor import Executor
+from graphopt.executing.opening import LOCAL, open_executor
 from graphopt.learn.collecting import collect as work
-from graphopt.learn.collecting.collect import CollectPlan, Notes, alone, check, collect
+from graphopt.learn.collecting.collect import (
+    CollectPlan,
+    Notes,
+    alone,
+    check,
+    collect,
+    machine_lock,
+)
 from graphopt.learn.collecting.command import INTERRUPTED
+
+LOCK: Final = ".collecting.lock"
+"""Held in the folder of the parts while a run writes there."""
 
 REDRAWN: Final = 25
 """A line is printed every so many duels where there is no terminal to draw on."""
@@ -31,7 +45,7 @@ def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
     console = console or Console(width=None if Console().is_terminal else 140)
     if not jax_private.backends_initialized():
         jax.config.update("jax_platforms", "cpu")
-    with alone():
+    with _held(plan), open_executor(plan.executor) as executor:
         rest = Notes(plan.out).finish(note="left by a run that was killed")
         if rest is not None:
             console.print(f"kept what an earlier run had measured: {rest}", highlight=False)
@@ -39,7 +53,7 @@ def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
         console.print(f"{len(notes.known)} duels of this machine are known", highlight=False)
         status = 0
         try:
-            done = _collect(plan, notes, console)
+            done = _collect(plan, notes, console, executor)
             console.print(summary(done), highlight=False)
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on")
@@ -49,7 +63,19 @@ def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
     return status
 
 
-def _collect(plan: CollectPlan, notes: Notes, console: Console) -> work.Progress:
+@contextlib.contextmanager
+def _held(plan: CollectPlan) -> Iterator[None]:
+    """Holds the folder of the parts, and this machine where it measures."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(alone(plan.out / LOCK, "writes to this folder"))
+        if plan.executor == LOCAL:
+            stack.enter_context(alone(machine_lock()))
+        yield
+
+
+def _collect(
+    plan: CollectPlan, notes: Notes, console: Console, executor: Executor
+) -> work.Progress:
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("loading", total=plan.source.budget_s)
@@ -60,7 +86,7 @@ def _collect(plan: CollectPlan, notes: Notes, console: Console) -> work.Progress
             if not console.is_terminal and done.duels % REDRAWN == 1:
                 console.print(text, highlight=False)
 
-        return collect(plan, notes, tell)
+        return collect(plan, notes, tell, executor)
 
 
 def summary(done: work.Progress) -> str:

@@ -50,6 +50,8 @@ class Collect:
     """Larger graphs are left out."""
     least_share: float = 0.02
     """Part of its program's estimated time that a task must take."""
+    executor: str = "local"
+    """Where duels are held: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
         """Exit status 0, or 130 if interrupted."""
@@ -58,4 +60,4 @@ class Collect:
         from graphopt.learn.collecting.command import FillPlan
 
         source = FillPlan(self.workloads, self.graphs, self.budget_s, None, 0, self.max_nodes)
-        return collect_session(CollectPlan(source, self.out, self.least_share))
+        return collect_session(CollectPlan(source, self.out, self.least_share, self.executor))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,9 @@ from graphopt.policy.alternatives.table import alternatives
 from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
 from graphopt.store import encode_decisions
 from graphopt.tasks.cutting import Task
-from graphopt.tasks.duel import Duel, Duels
+from graphopt.tasks.duel import Duel
 
 Row = dict[str, Any]
-
-GIVE_UP: Final = 3
-"""Vectors in a row that end the child process or hang, after which a task is left."""
-
-_FATAL: Final = frozenset({"abort", "hang", "exit", "memory", "garbage"})
 
 
 @dataclass(frozen=True)
@@ -119,36 +114,13 @@ class Collector:
             "heuristic": self.heuristic,
         }
 
-    def hold(
-        self, duels: Duels, known: Callable[[str], bool], stop: Callable[[], bool]
-    ) -> Iterator[Row]:
-        """Rows of the duels that are not known yet, in order; the gains together last.
-
-        Raises:
-            MeasureError: the task cannot be measured.
-        """
-        clear: list[tuple[Experiment, float]] = []
-        failed = 0
-        for experiment in self.singles():
-            if stop() or failed >= GIVE_UP:
-                return
-            if known(self.key(experiment)):
-                continue
-            duel = self._held(duels, experiment)
-            failed = failed + 1 if duel.status in _FATAL else 0
-            if duel.is_clear and duel.low > 0.0 and experiment.rival == "heuristic":
-                clear.append((experiment, duel.log_ratio))
-            yield self._row(experiment, duel)
-        last = self.together(clear)
-        if last is not None and not stop() and not known(self.key(last)):
-            yield self._row(last, self._held(duels, last))
-
-    def _held(self, duels: Duels, experiment: Experiment) -> Duel:
+    def pair(self, experiment: Experiment) -> tuple[Decisions, Decisions]:
+        """Rival and decisions of an experiment."""
         rival = self.rival(experiment)
-        wanted = apply(rival, [Alternative("", -1, experiment.edits)])
-        return duels.duel(rival, wanted)
+        return rival, apply(rival, [Alternative("", -1, experiment.edits)])
 
-    def _row(self, experiment: Experiment, duel: Duel) -> Row:
+    def duel_row(self, experiment: Experiment, duel: Duel) -> Row:
+        """The row of a duel that was held."""
         out: Row = {
             "task": self.task.fingerprint,
             "key": self.key(experiment),

@@ -107,7 +107,7 @@ def tune(
     for number, (data, inputs) in enumerate(subject.modules):
         left = search_end - time.perf_counter()
         share = left * sizes[number] / max(1, sum(sizes[number:]))
-        found, interrupted = _search_module(
+        found, interrupted = search_module(
             data, inputs, store, seed, share, evaluations, tell, suggest
         )
         results.append(found)
@@ -143,7 +143,7 @@ def _searchable_nodes(data: bytes) -> int:
     return nodes if nodes >= MIN_NODES else 0
 
 
-def _search_module(
+def search_module(
     data: bytes,
     inputs: Any,
     store: Store,
@@ -153,7 +153,18 @@ def _search_module(
     tell: Callable[..., None],
     suggest: Callable[[Graph], list[tuple[str, Decisions]]],
 ) -> tuple[list[ModuleResult], bool]:
-    """The best few decisions of one module, best first, and whether the search was interrupted."""
+    """The best few decisions of one module, best first, and whether the search was interrupted.
+
+    Args:
+        data: the module as XLA's hook receives it.
+        inputs: one array per parameter; None for made-up ones.
+        store: what is known of the module, and where measurements go.
+        seed: of the search.
+        share_s: seconds to spend.
+        evaluations: most candidates; None for no limit.
+        tell: told of progress: stage, message, candidates, best ratio so far.
+        suggest: starting points of a graph.
+    """
     try:
         graph = build_graph(data, allow_donation=True)
     except GraphOptError as error:

@@ -22,6 +22,15 @@ from graphopt.measure.children import orphans
 _BOOT = Path(orphans.__file__).read_text() + "\nrun_watched(sys.argv[1:])\n"
 
 
+def watched_command(arguments: Sequence[str]) -> list[str]:
+    """Command line of a Python child that ends within a second of this process.
+
+    Args:
+        arguments: ``-m module ARGS`` or ``-c code ARGS``.
+    """
+    return [sys.executable, "-c", _BOOT, str(os.getpid()), *arguments]
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -60,7 +69,7 @@ class Child(Closing):
         self.name = name
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BOOT, str(os.getpid()), *arguments],
+            watched_command(arguments),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

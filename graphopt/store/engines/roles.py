@@ -24,6 +24,7 @@ WRITABLE: Final = (
     "machine_costs",
     "capabilities",
     "deliveries",
+    "queue",
 )
 """What tuning and measuring read and write."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Version of the tables that this code reads and writes: the newest of `graphopt.store.schema.migrations`."""
 
 APPLICATION_ID: Final = 0x47724F70

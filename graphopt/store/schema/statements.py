@@ -25,6 +25,7 @@ from graphopt.store.schema.tables import (
     kernels,
     machine_costs,
     quarantine,
+    queue,
     winners,
 )
 
@@ -223,7 +224,54 @@ def _of_deliveries(dialect: str) -> Iterator[tuple[str, Any]]:
     yield "put_delivery", added.returning(deliveries.c.id)
 
 
-GROUPS: Final = (_of_winners, _of_evaluations, _of_machines, _of_programs, _of_deliveries)
+def _of_queue(dialect: str) -> Iterator[tuple[str, Any]]:
+    size = sa.func.length if dialect == "sqlite" else sa.func.octet_length
+    bytes_ = size(queue.c.module), sa.func.coalesce(size(queue.c.recorded), _number(0))
+    columns = [
+        _bounded(queue.c[name], dialect)
+        if isinstance(queue.c[name].type, sa.Text)
+        else queue.c[name]
+        for name in queue.c.keys()  # noqa: SIM118 - a collection of columns has no names to iterate
+        if name not in ("environment", "module", "recorded")
+    ]
+    columns.append(sa.case((queue.c.recorded.is_(None), _number(0)), else_=_number(1)))
+    one = _of(queue, "id")
+    yield "queue_items", sa.select(*columns).where(_of(queue))
+    yield "queue_item", sa.select(*columns).where(one)
+    yield "queue_inputs", sa.select(_bounded(queue.c.inputs, dialect)).where(one)
+    yield "queue_sizes", sa.select(*bytes_).where(one)
+    yield "queue_bytes", sa.select(queue.c.module, queue.c.recorded).where(one)
+    settled = sa.and_(_of(queue), queue.c.state != sa.literal_column("'running'"))
+    by_age = queue.c.last_seen.desc(), queue.c.id
+    ages = sa.select(queue.c.id, bytes_[0] + bytes_[1], queue.c.last_seen)
+    yield "queue_ages", ages.where(settled).order_by(*by_age)
+    yield "queue_ids", sa.select(queue.c.id).where(_of(queue))
+    yield "queue_count", sa.select(sa.func.count()).select_from(queue)
+    yield "add_item", _insert(queue, dialect).on_conflict_do_nothing()
+    seen = {name: sa.bindparam(f"new_{name}", type_=queue.c[name].type) for name in _SEEN}
+    seen["calls"] = queue.c.calls + seen["calls"]
+    seen["processes"] = queue.c.processes + seen["processes"]
+    for name in ("compile_s", "recorded"):
+        seen[name] = sa.func.coalesce(seen[name], queue.c[name])
+    known = sa.and_(
+        _of(queue), queue.c.id == sa.bindparam("item")
+    )  # SQLAlchemy sets a column named so
+    yield "add_calls", sa.update(queue).where(known).values(**seen)
+    yield "forget_item", sa.delete(queue).where(one)
+    yield "clear_queue", sa.delete(queue)
+
+
+_SEEN: Final = ("calls", "processes", "compile_s", "last_seen", "inputs", "recorded")
+"""Columns that change when a process tells more of an item."""
+
+GROUPS: Final = (
+    _of_winners,
+    _of_evaluations,
+    _of_machines,
+    _of_programs,
+    _of_deliveries,
+    _of_queue,
+)
 
 
 def statements(dialect: str) -> dict[str, Any]:

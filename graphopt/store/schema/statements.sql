@@ -83,6 +83,33 @@ CREATE TABLE quarantine (
 	FOREIGN KEY(environment) REFERENCES environments (id)
 )
  WITHOUT ROWID;
+CREATE TABLE queue (
+	id TEXT NOT NULL,
+	environment INTEGER NOT NULL,
+	program TEXT NOT NULL,
+	module BLOB NOT NULL,
+	module_bytes INTEGER NOT NULL,
+	inputs TEXT NOT NULL,
+	recorded BLOB,
+	compile_s REAL NOT NULL,
+	processes INTEGER NOT NULL,
+	calls REAL NOT NULL,
+	first_seen REAL NOT NULL,
+	last_seen REAL NOT NULL,
+	state TEXT NOT NULL,
+	reason TEXT NOT NULL,
+	owner TEXT NOT NULL,
+	lease_until REAL NOT NULL,
+	attempts INTEGER NOT NULL,
+	call_s REAL,
+	gain REAL,
+	speedup REAL,
+	low REAL,
+	high REAL,
+	spent_s REAL NOT NULL,
+	PRIMARY KEY (id, environment),
+	FOREIGN KEY(environment) REFERENCES environments (id)
+);
 CREATE TABLE winners (
 	fingerprint TEXT NOT NULL,
 	environment INTEGER NOT NULL,
@@ -108,9 +135,17 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL,
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('4')
+INSERT INTO alembic_version VALUES ('5')
+-- name: add_calls
+UPDATE queue SET inputs=:new_inputs, recorded=coalesce(:new_recorded, queue.recorded), compile_s=coalesce(:new_compile_s, queue.compile_s), processes=(queue.processes + :new_processes), calls=(queue.calls + :new_calls), last_seen=:new_last_seen WHERE queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) AND queue.id = :item
 -- name: add_environment
 INSERT INTO environments (machine, jaxlib, options) VALUES (:env_machine, :env_jaxlib, :env_options) ON CONFLICT DO NOTHING
+-- name: add_item
+INSERT INTO queue (id, environment, program, module, module_bytes, inputs, recorded, compile_s, processes, calls, first_seen, last_seen, state, reason, owner, lease_until, attempts, call_s, gain, speedup, low, high, spent_s) VALUES (:id, (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options), :program, :module, :module_bytes, :inputs, :recorded, :compile_s, :processes, :calls, :first_seen, :last_seen, :state, :reason, :owner, :lease_until, :attempts, :call_s, :gain, :speedup, :low, :high, :spent_s) ON CONFLICT DO NOTHING
 -- name: all_kernels
 SELECT kernels."key", kernels.ns, kernels.samples, kernels.features
 FROM kernels
@@ -133,6 +168,8 @@ WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib 
 SELECT capabilities.name, capabilities.holds
 FROM capabilities
 WHERE capabilities.jaxlib = :jaxlib AND capabilities.probes = :probes
+-- name: clear_queue
+DELETE FROM queue
 -- name: costs
 SELECT machine_costs.facts, machine_costs.measured, machine_costs.seen
 FROM machine_costs
@@ -151,6 +188,10 @@ FROM quarantine
 WHERE quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment)) ORDER BY evaluations.ratio DESC, evaluations.digest
 -- name: forget_capabilities
 DELETE FROM capabilities WHERE capabilities.jaxlib = :jaxlib
+-- name: forget_item
+DELETE FROM queue WHERE queue.id = :id AND queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: kernels_by_key
 SELECT kernels."key", kernels.ns
 FROM kernels
@@ -217,6 +258,51 @@ WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib 
 SELECT quarantine.digest, quarantine.reason
 FROM quarantine
 WHERE quarantine.fingerprint = :fingerprint AND quarantine.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+-- name: queue_ages
+SELECT queue.id, length(queue.module) + coalesce(length(queue.recorded), 0) AS anon_1, queue.last_seen
+FROM queue
+WHERE queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) AND queue.state != 'running' ORDER BY queue.last_seen DESC, queue.id
+-- name: queue_bytes
+SELECT queue.module, queue.recorded
+FROM queue
+WHERE queue.id = :id AND queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+-- name: queue_count
+SELECT count(*) AS count_1
+FROM queue
+-- name: queue_ids
+SELECT queue.id
+FROM queue
+WHERE queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+-- name: queue_inputs
+SELECT CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs
+FROM queue
+WHERE queue.id = :id AND queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+-- name: queue_item
+SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS program, queue.module_bytes, CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs, queue.compile_s, queue.processes, queue.calls, queue.first_seen, queue.last_seen, CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS state, CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS reason, CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS owner, queue.lease_until, queue.attempts, queue.call_s, queue.gain, queue.speedup, queue.low, queue.high, queue.spent_s, CASE WHEN (queue.recorded IS NULL) THEN 0 ELSE 1 END AS anon_1
+FROM queue
+WHERE queue.id = :id AND queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+-- name: queue_items
+SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS program, queue.module_bytes, CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs, queue.compile_s, queue.processes, queue.calls, queue.first_seen, queue.last_seen, CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS state, CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS reason, CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS owner, queue.lease_until, queue.attempts, queue.call_s, queue.gain, queue.speedup, queue.low, queue.high, queue.spent_s, CASE WHEN (queue.recorded IS NULL) THEN 0 ELSE 1 END AS anon_1
+FROM queue
+WHERE queue.environment = (SELECT environments.id
+FROM environments
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+-- name: queue_sizes
+SELECT length(queue.module) AS length_1, coalesce(length(queue.recorded), 0) AS coalesce_1
+FROM queue
+WHERE queue.id = :id AND queue.environment = (SELECT environments.id
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: remove_winner

@@ -26,6 +26,7 @@ TABLES: Final = sa.MetaData()
 
 TEXT: Final = sa.Text()
 COUNT: Final = sa.Integer().with_variant(sa.BigInteger(), "postgresql")
+BYTES: Final = sa.LargeBinary()
 NUMBER: Final[sa.types.TypeEngine[Any]] = sa.REAL().with_variant(
     postgresql.DOUBLE_PRECISION(), "postgresql"
 )
@@ -158,4 +159,32 @@ deliveries: Final = _table(
     "deliveries",
     _key("id"),  # of a queued write that has arrived: sent again, it is passed over
     _number("seen"),
+)
+
+queue: Final = sa.Table(
+    "queue",
+    TABLES,
+    _key("id"),  # digest of the module without labels, see graphopt.store.queue_items
+    environment_column(),
+    _text("program"),  # name of the module, for people
+    sa.Column("module", BYTES, nullable=False),  # zlib, without labels
+    _count("module_bytes"),
+    _text("inputs"),  # JSON list of [shape, dtype, low, high]
+    sa.Column("recorded", BYTES),  # values of the inputs, where the user asked for that
+    _number("compile_s"),
+    _count("processes"),  # that compiled it
+    _number("calls"),  # in all of them
+    _number("first_seen"),
+    _number("last_seen"),
+    _text("state"),  # waiting, running, done or failed
+    _text("reason"),
+    _text("owner"),  # of the lease
+    _number("lease_until"),  # Unix time
+    _count("attempts"),  # leases
+    _number("call_s", nullable=True),  # by XLA's default, estimated until it is tuned
+    _number("gain", nullable=True),  # share of a call that is saved, estimated until it is tuned
+    _number("speedup", nullable=True),
+    _number("low", nullable=True),
+    _number("high", nullable=True),
+    _number("spent_s"),  # of tuning
 )

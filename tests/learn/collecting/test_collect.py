@@ -13,7 +13,7 @@ from support.captures import captured
 
 from graphopt.errors import ConfigError, StoreError
 from graphopt.hlo import build_graph
-from graphopt.learn.collecting.collect import JOURNAL, CollectPlan, Notes, alone
+from graphopt.learn.collecting.collect import JOURNAL, CollectPlan, Notes, alone, machine_lock
 from graphopt.learn.collecting.collect_session import collect_session
 from graphopt.learn.collecting.command import FillPlan
 from graphopt.learn.collecting.duelling import Collector
@@ -85,7 +85,7 @@ def test_what_a_killed_run_left_becomes_a_part(tmp_path):
 
 
 def test_an_interrupted_run_keeps_what_it_measured(tmp_path, monkeypatch):
-    def interrupted(plan, notes, tell):
+    def interrupted(plan, notes, tell, executor):
         notes.note_duel({"task": "t", "key": "k", "status": "ok"})
         raise KeyboardInterrupt
 
@@ -118,10 +118,10 @@ def test_gains_that_do_not_overlap_are_tried_together():
 
 def test_two_runs_do_not_measure_at_once(tmp_path):
     script = (
-        "from graphopt.learn.collecting.collect import alone\n"
-        "try:\n    with alone(): print('in')\nexcept Exception as e: print(type(e).__name__)"
+        "from graphopt.learn.collecting.collect import alone, machine_lock\n"
+        "try:\n    with alone(machine_lock()): print('in')\nexcept Exception as e: print(type(e).__name__)"
     )
-    with alone():
+    with alone(machine_lock()):
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.strip() == "StoreError", done.stderr
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

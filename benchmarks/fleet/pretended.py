@@ -1,0 +1,47 @@
+"""Work that only pretends to measure: it takes its time; the answer depends on the question alone."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from math import log
+from typing import Any, Final
+
+from graphopt.executing.request import Body
+from graphopt.measure.children.child import Child
+
+CHILD: Final = """
+import sys, time
+for line in sys.stdin:
+    time.sleep(float(line))
+    print("done", flush=True)
+"""
+
+_children: list[Child] = []
+
+
+def wait(body: Body, blobs: tuple[bytes, ...]) -> tuple[Body, tuple[bytes, ...]]:
+    """Takes ``seconds``; for throughput."""
+    time.sleep(body["seconds"])
+    return {}, ()
+
+
+def hold(body: Body, blobs: tuple[bytes, ...]) -> tuple[Body, tuple[bytes, ...]]:
+    """Duels in place of `graphopt.learn.collecting.duel_requests.hold`, each 0.1 s of a child process."""
+    if not _children:
+        _children.append(Child(["-c", CHILD], "pretended duels"))
+    rows = []
+    for pair in body["pairs"]:
+        _children[0].ask("0.1", 60.0)
+        rows.append(_duel(pair))
+    return {"duels": rows}, ()
+
+
+def _duel(pair: list[str]) -> dict[str, Any]:
+    digest = hashlib.sha256("".join(pair).encode()).digest()
+    gain = log(0.8 + digest[0] / 512)
+    look = {"log_ratio": gain, "low": gain - 0.01, "high": gain + 0.01, "pairs": 5}
+    return {
+        "status": "ok", "looks": [look, look], "seconds": 1e-3, "rival_s": 1e-3,
+        "compile_s": 0.1, "error": 0.0, "detail": "",
+    }  # fmt: skip

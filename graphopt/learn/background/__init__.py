@@ -1,0 +1,7 @@
+"""Tuning in the background: working off the store's queue of modules."""
+
+from graphopt.learn.background.elsewhere import work_elsewhere
+from graphopt.learn.background.load import Load
+from graphopt.learn.background.worker import Summary, Told, work
+
+__all__ = ["Load", "Summary", "Told", "work", "work_elsewhere"]

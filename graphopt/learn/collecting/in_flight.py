@@ -1,0 +1,96 @@
+"""Tasks on their way through an executor: what was asked, what came back, what is asked next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from graphopt.executing.request import Answer, Needs, Request
+from graphopt.learn.collecting.duel_requests import FATAL, GIVE_UP, duels_request, held
+from graphopt.learn.collecting.duelling import Collector, Experiment, Row
+
+Known = Callable[[str], bool]
+"""Whether the duel of a key is held already, or on its way."""
+
+
+class TaskRun:
+    """The experiments of one task: singles first, the gains together once all have come back.
+
+    Attributes:
+        name: of task and program, for people.
+        collector: lists the experiments.
+        left: true once too many vectors in a row were fatal: nothing more is asked.
+    """
+
+    def __init__(
+        self, name: str, collector: Collector, inputs: tuple[bytes, ...], needs: Needs, known: Known
+    ) -> None:
+        """Asks for nothing yet.
+
+        Args:
+            name: of task and program.
+            collector: of the task.
+            inputs: packed inputs of the task.
+            needs: machines whose times count.
+            known: duels that are not to be held.
+        """
+        self.name, self.collector, self.left = name, collector, False
+        self._inputs, self._needs, self._known = inputs, needs, known
+        self._asked: dict[str, tuple[Experiment, ...]] = {}
+        self._clear: list[tuple[Experiment, float]] = []
+        self._fatal = 0
+        self._closed = False
+
+    def singles(self, batch: int) -> Iterator[Request]:
+        """Requests for every experiment that is not known, so many in each."""
+        todo = [e for e in self.collector.singles() if not self._known(self.collector.key(e))]
+        for first in range(0, len(todo), batch):
+            yield self._request(tuple(todo[first : first + batch]))
+
+    def take(self, answer: Answer) -> list[Row]:
+        """Rows of an answer to one of its requests.
+
+        Raises:
+            MeasureError: the task cannot be measured.
+            ExecutorError: the request failed.
+        """
+        experiments = self._asked.pop(answer.id)
+        rows = []
+        for experiment, duel in zip(experiments, held(answer), strict=False):
+            self._fatal = self._fatal + 1 if duel.status in FATAL else 0
+            self.left = self.left or self._fatal >= GIVE_UP
+            if duel.is_clear and duel.low > 0.0 and experiment.rival == "heuristic":
+                self._clear.append((experiment, duel.log_ratio))
+            rows.append(self.collector.duel_row(experiment, duel))
+        return rows
+
+    def together(self) -> Request | None:
+        """The last request, of all gains at once; None while others are outstanding or if there is none."""
+        if self._asked or self.left or self._closed:
+            return None
+        self._closed = True
+        last = self.collector.together(self._clear)
+        if last is None or self._known(self.collector.key(last)):
+            return None
+        return self._request((last,))
+
+    def keys(self, request: Request) -> list[str]:
+        """Keys of the duels of one of its requests."""
+        return [self.collector.key(experiment) for experiment in self._asked[request.id]]
+
+    def forget(self, request: Request) -> list[str]:
+        """Takes note that a request was dropped before it had begun; the keys of its duels."""
+        keys = self.keys(request)
+        del self._asked[request.id]
+        return keys
+
+    @property
+    def outstanding(self) -> bool:
+        """True if an answer is to come."""
+        return bool(self._asked)
+
+    def _request(self, experiments: tuple[Experiment, ...]) -> Request:
+        task = self.collector.task
+        pairs = [self.collector.pair(experiment) for experiment in experiments]
+        request = duels_request(task.graph, task.data, self._inputs, pairs, self._needs, self.name)
+        self._asked[request.id] = experiments
+        return request
