@@ -14,10 +14,10 @@ from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Request
 
 SECONDS: Final = 2.0
-EACH: Final = 15
+EACH: Final = 8
 """Requests per node."""
 
-WARM: Final = 6
+WARM: Final = 4
 """Short requests per node before: all actors run when time is taken."""
 
 
