@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections import defaultdict
+from pathlib import PurePath
 
 import pytest
 from hypothesis import settings
@@ -48,3 +50,45 @@ def clean_plugin():
     yield
     graphopt.uninstall()
     graphopt.reset_report()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu", action="store_true", help="print CPU seconds of the tests by folder")
+
+
+_spent_s = 0.0
+
+
+def pytest_collection_finish():
+    """What importing and collecting took is no test's."""
+    global _spent_s
+    _spent_s = sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Notes CPU seconds since the last report, those of children that have ended among them."""
+    global _spent_s
+    report = yield
+    now = sum(os.times()[:4])
+    report.user_properties.append(("cpu_s", now - _spent_s))
+    _spent_s = now
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("--cpu"):
+        return
+    tests, seconds = defaultdict(set), defaultdict(float)
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "cpu_s":
+                folder = str(PurePath(*PurePath(report.nodeid.partition("::")[0]).parts[:2]))
+                tests[folder].add(report.nodeid)
+                seconds[folder] += value
+    terminalreporter.section("CPU seconds")
+    for folder in sorted(seconds, key=seconds.__getitem__, reverse=True):
+        count = len(tests[folder])
+        terminalreporter.write_line(f"{seconds[folder]:8.1f} s {count:5} tests  {folder}")
+    total = sum(seconds.values())
+    terminalreporter.write_line(f"{total:8.1f} s {sum(map(len, tests.values())):5} tests")

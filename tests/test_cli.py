@@ -237,9 +237,12 @@ def calls(monkeypatch):
     return replace
 
 
-@pytest.mark.parametrize(("equal", "status"), [(True, 0), (False, 1)])
-def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, status):
-    seen = calls("graphopt.evaluate.commands.demo", "run_demo", [SimpleNamespace(equal=equal)])
+@pytest.mark.parametrize(
+    ("equal", "chaotic", "status"), [(True, False, 0), (False, True, 0), (False, False, 1)]
+)
+def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, chaotic, status):
+    row = SimpleNamespace(equal=equal, chaotic=chaotic)
+    seen = calls("graphopt.evaluate.commands.demo", "run_demo", [row])
     assert main(["demo"]) == status
     options = "--policy xla-default --graphs a b --workloads m:W --budget-s 0.5 --out rows.json"
     assert main(["demo", *options.split()]) == status

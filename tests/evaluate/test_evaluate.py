@@ -7,6 +7,8 @@ import json
 import math
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 from rich.console import Console
 from support.processes import environment, run_python
@@ -14,7 +16,13 @@ from support.processes import environment, run_python
 from graphopt.errors import ConfigError, WorkloadError
 from graphopt.evaluate.commands.evaluate import cells, evaluate_and_show, make_markdown, summary
 from graphopt.evaluate.evaluation import plan as evaluation
+from graphopt.evaluate.evaluation import worker
 from graphopt.evaluate.evaluation.plan import COLUMNS, Plan, make_report, run_evaluation
+from graphopt.learn.tune.subject import make_subject
+from graphopt.measure import modules_of
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
+from graphopt.outcomes import ModuleRecord, Outcome
+from graphopt.policy import resolve
 
 DESIGNED = {"machine", "versions", "workloads", "geomean_policy", "geomean_tuned"}
 """Fields that a report has; see docs/tuning.md."""
@@ -157,6 +165,37 @@ def test_infinities_do_not_get_into_the_file(tmp_path, monkeypatch):
     text = (tmp_path / "report.json").read_text()
     assert "Infinity" not in text
     assert rows_of(json.loads(text))["loop"]["max_rel_err"] is None
+
+
+def logistic(x, steps, rate=3.9, expanded=False):
+    """The logistic map, in which a difference doubles at every step."""
+
+    def step(x, _):
+        return (rate * x - rate * (x * x) if expanded else rate * x * (1.0 - x)), None
+
+    return jax.lax.scan(step, x, None, length=steps)[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate", "verdict"), [(200, 3.9, UNVERIFIABLE), (12, 3.95, "wrong result: off by")]
+)
+def test_chaotic_programs_are_told_from_wrong_results(steps, rate, verdict, tmp_path, monkeypatch):
+    """The policy's program computes the map in another order, or at another rate."""
+    x = jnp.linspace(0.1, 0.9, 64)
+    (other,) = modules_of(lambda x: logistic(x, steps, rate, expanded=True), (x,))
+    monkeypatch.setattr(
+        worker, "optimize_module", lambda *_, **__: (ModuleRecord("m", Outcome.REWRITTEN), other)
+    )
+    subject = make_subject(lambda x: logistic(x, steps), (x,))
+    row = worker._policy_columns(subject, resolve("heuristic"), None)
+    assert row["status"].startswith(verdict) and row["status"].endswith("(policy)")
+    assert row["max_rel_err"] > 0 and f"{row['max_rel_err']:.1e}" in row["status"]
+    assert row["status"].count("e-") + row["status"].count("e+") >= 2, "both errors are stated"
+    assert evaluation.has_failed(row) is (verdict != UNVERIFIABLE)
+    report = make_report(plan(tmp_path), [{**dict.fromkeys(COLUMNS), "name": "map", **row}])
+    assert report["geomean_policy"] is None
+    assert (f"{UNVERIFIABLE}, not in the means: map" in summary(report)) is (steps == 200)
+    assert ("failed: map" in summary(report)) is (steps == 12)
 
 
 def test_where_every_program_fails(tmp_path):

@@ -19,7 +19,7 @@ from graphopt.corpus.fuzzing import FUZZ
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.module.proto import HloInstructionProto, HloModuleProto
 from graphopt.machine import UnitKind, cpu_units, probe
-from graphopt.measure import Compiled, compile_with
+from graphopt.measure import Compiled, compile_with, modules_of
 
 PROGRAMS: tuple[Program, ...] = (*DEMO, *FUZZ)
 
@@ -30,13 +30,17 @@ MACHINE = replace(probe(), cores=CORES, units=cpu_units(CORES))
 
 @dataclass(frozen=True)
 class Captured:
-    """A function compiled by XLA's default: its module, graph and result."""
+    """A function as XLA hands it to the hook. Code is generated for it when its result is first asked for."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     data: bytes
     graph: Graph
-    result: Any
+
+    @functools.cached_property
+    def result(self) -> Any:
+        """What the function returns, compiled by XLA's default."""
+        return compile_with(self.fn, self.args)()
 
     def compile(self, data: bytes) -> Compiled:
         """The function compiled from other module bytes."""
@@ -44,11 +48,10 @@ class Captured:
 
 
 def capture(fn: Callable[..., Any], *args: Any) -> Captured:
-    """Compiles `fn(*args)` as XLA does by default and builds its graph."""
+    """The module of `fn(*args)` and its graph."""
     placed = jax.tree.map(jnp.asarray, args)
-    compiled = compile_with(fn, placed)
-    (data,) = compiled.modules
-    return Captured(fn, placed, data, build_graph(data, MACHINE), compiled())
+    (data,) = modules_of(fn, placed)
+    return Captured(fn, placed, data, build_graph(data, MACHINE))
 
 
 @functools.cache

@@ -11,8 +11,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from graphopt.evaluate.evaluation.compare import compare_markdown
-from graphopt.evaluate.evaluation.plan import Plan, run_evaluation
+from graphopt.evaluate.evaluation.plan import Plan, has_failed, run_evaluation
 from graphopt.extras import require
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
 
 COLUMNS: Final = (
     ("program", "name"),
@@ -126,8 +127,14 @@ def summary(report: dict[str, Any]) -> str:
                 r[f"speedup_{column}"] for r in good if r.get(f"speedup_{column}") is not None
             ]
             parts.append(f"{column}: geometric mean {mean:.2f}x, smallest {min(values):.2f}x")
-    failed = [row["name"] for row in report["workloads"] if row["status"] != "ok"]
-    parts.append(f"failed: {', '.join(failed)}" if failed else "all results equal to rounding")
+    failed = [row["name"] for row in report["workloads"] if has_failed(row)]
+    chaotic = [r["name"] for r in report["workloads"] if r["status"] != "ok" and not has_failed(r)]
+    if failed:
+        parts.append(f"failed: {', '.join(failed)}")
+    if chaotic:
+        parts.append(f"{UNVERIFIABLE}, not in the means: {', '.join(chaotic)}")
+    if not failed:
+        parts.append(f"all {'other ' if chaotic else ''}results equal to rounding")
     return "; ".join(parts)
 
 

@@ -13,6 +13,7 @@ import graphopt
 from graphopt.errors import PolicyError, WorkloadError
 from graphopt.evaluate.commands.demo import DemoRow, make_markdown, make_table, run_demo, summary
 from graphopt.measure import Comparison
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
 
 BUDGET_S = 0.2
 
@@ -86,7 +87,7 @@ def test_unknown_policies(small):
         small("no_such_policy", "twin_carry")
 
 
-def row(name: str, speedup: float, *, equal: bool = True) -> DemoRow:
+def row(name: str, speedup: float, problem: str = "", chaotic: bool = False) -> DemoRow:
     times = Comparison(1e-3 * speedup, 1e-3, speedup, 0.9 * speedup, 1.1 * speedup, 9)
     return DemoRow(
         name=name,
@@ -97,9 +98,10 @@ def row(name: str, speedup: float, *, equal: bool = True) -> DemoRow:
         outcome="rewritten",
         times=times,
         relative=1e-7,
-        equal=equal,
         compile_default_s=0.5,
         compile_s=1.0,
+        problem=problem,
+        chaotic=chaotic,
     )
 
 
@@ -117,9 +119,15 @@ def test_the_summary_states_means_and_extremes():
 
 
 def test_different_results_stand_out():
-    rows = [row("right", 2.0), row("broken", 9.0, equal=False)]
-    assert "results differ: broken" in summary(rows)
-    assert printed(rows).count("DIFFERENT") == 1
+    rows = [row("right", 2.0), row("broken", 9.0, "wrong result: off by 3.0e-01")]
+    assert summary(rows).endswith("results differ: broken (wrong result: off by 3.0e-01)")
+    assert printed(rows).count("wrong result: off by 3.0e-01") == 1
+
+
+def test_chaotic_results_are_not_called_wrong():
+    text = summary([row("right", 2.0), row("wild", 3.0, f"{UNVERIFIABLE}: ...", chaotic=True)])
+    assert "differ" not in text
+    assert text.endswith(f"{UNVERIFIABLE}: wild; all other results equal to rounding")
 
 
 def test_the_table_as_markdown(console):

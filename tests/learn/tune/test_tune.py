@@ -23,6 +23,7 @@ from graphopt.learn.tune import Event, replay, tune
 from graphopt.learn.tune.confirm import Runs, _yardstick, confirm
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import compare_outputs
+from graphopt.measure.comparing.yardstick import Judgement
 from graphopt.store import Store
 from graphopt.store.winners import KEPT, all_winners, get_winner, quarantined
 
@@ -192,7 +193,7 @@ def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch)
 
     def confirm_wrong(*args):
         outcome = confirm(*args)
-        return type(outcome)(outcome.times, False, 0.5)
+        return type(outcome)(outcome.times, Judgement(False, 0.5, 1, 1))
 
     monkeypatch.setattr(api, "confirm", confirm_wrong)
     fn = named("cart", chain)
@@ -200,7 +201,8 @@ def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch)
     assert not found.adopted and not found.verified
     fingerprint = found.modules[0].fingerprint
     reasons = quarantined(store, fingerprint).values()
-    assert reasons and set(reasons) == {"wrong result on the real arguments"}
+    assert reasons and set(reasons) == {"on the real arguments: wrong result: off by 5.0e-01"}
+    assert found.problem == "wrong result: off by 5.0e-01" and found.problem in str(found)
     assert get_winner(store, fingerprint).decisions == KEPT
 
 
