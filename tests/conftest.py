@@ -1,12 +1,15 @@
 """What every test needs before it imports jax."""
 
 import os
+import shutil
 import signal
+import tempfile
 from collections import defaultdict
 from pathlib import PurePath
 
 import pytest
 from hypothesis import settings
+from support.shared import VARIABLE
 
 # The tests are about the CPU backend, on whatever machine they run.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -50,6 +53,17 @@ def clean_plugin():
     yield
     graphopt.uninstall()
     graphopt.reset_report()
+
+
+def pytest_configure(config):
+    """Makes the folder that the workers share; they inherit its name."""
+    if not hasattr(config, "workerinput"):
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="graphopt-tests-")
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(VARIABLE), ignore_errors=True)
 
 
 def pytest_addoption(parser):

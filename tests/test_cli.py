@@ -147,7 +147,6 @@ def test_wrong_usage(arguments, capsys):
         ("demo --workloads some_workloads:WAVES --policy nonsense", "nonsense"),
         ("capture nonsense", "nonsense"),
         ("capture some_workloads:nonsense", "nonsense"),
-        ("capture some_workloads:unbuildable", "no such data set"),
         ("capture some_workloads:rubbish", "rubbish"),
         ("capture some_workloads:WAVES", "WAVES"),
         ("bench nonsense", "nonsense"),
@@ -160,6 +159,16 @@ def test_errors_are_one_line_on_stderr(workloads, capsys, command, message):
     (line,) = (line for line in errors.splitlines() if line.startswith("graphopt: "))
     assert message in line
     assert "Traceback" not in errors
+
+
+def test_a_program_that_raises_shows_its_own_traceback_first(workloads, tmp_path, capsys):
+    assert main(["capture", "some_workloads:unbuildable"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    (place,) = (line for line in lines if "File " in line)
+    assert "some_workloads.py" in place and place.endswith("in unbuildable")
+    assert lines[-2] == "OSError: no such data set"
+    assert lines[-1].startswith("graphopt: ") and "cannot be built" in lines[-1]
 
 
 def test_the_exit_status_reaches_the_shell(tmp_path):

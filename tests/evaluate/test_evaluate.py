@@ -198,9 +198,24 @@ def test_chaotic_programs_are_told_from_wrong_results(steps, rate, verdict, tmp_
     assert ("failed: map" in summary(report)) is (steps == 12)
 
 
+def test_an_interrupted_evaluation_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(plan, name, tell):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "_evaluate_one", interrupted)
+    console = Console(file=io.StringIO(), width=300)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_and_show(plan(tmp_path, "loop"), console)
+    assert "the same command goes on from there" in console.file.getvalue()
+
+
 def test_where_every_program_fails(tmp_path):
     console = Console(file=io.StringIO(), width=150)
     report = evaluate_and_show(plan(tmp_path, workloads="support.evaluated:HOPELESS"), console)
+    printed = console.file.getvalue()
+    assert printed.startswith("Traceback (most recent call last):")
+    assert printed.index("OSError: no such data set") < printed.index("unbuildable  user")
+    assert "ValueError: cannot be traced" in printed
     assert report["geomean_policy"] is None
     assert summary(report) == "failed: unbuildable, raises"
     assert (tmp_path / "speedups.png").exists()

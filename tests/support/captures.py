@@ -20,6 +20,7 @@ from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.module.proto import HloInstructionProto, HloModuleProto
 from graphopt.machine import UnitKind, cpu_units, probe
 from graphopt.measure import Compiled, compile_with, modules_of
+from support.shared import shared
 
 PROGRAMS: tuple[Program, ...] = (*DEMO, *FUZZ)
 
@@ -36,11 +37,15 @@ class Captured:
     args: tuple[Any, ...]
     data: bytes
     graph: Graph
+    name: str = ""
 
     @functools.cached_property
     def result(self) -> Any:
-        """What the function returns, compiled by XLA's default."""
-        return compile_with(self.fn, self.args)()
+        """What the function returns, compiled by XLA's default; programs with names run once per test run."""
+        return shared(f"{self.name} result", self._run) if self.name else self._run()
+
+    def _run(self) -> Any:
+        return jax.tree.map(np.asarray, compile_with(self.fn, self.args)())
 
     def compile(self, data: bytes) -> Compiled:
         """The function compiled from other module bytes."""
@@ -58,7 +63,7 @@ def capture(fn: Callable[..., Any], *args: Any) -> Captured:
 def captured(name: str) -> Captured:
     """A corpus program, compiled once per test process."""
     fn, args = (DEMO if name in DEMO else FUZZ)[name].build()
-    return capture(fn, *args)
+    return replace(capture(fn, *args), name=name)
 
 
 def proto_of(data: bytes) -> Any:

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import jax
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import graphopt.plugin
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import build_program, select_programs
 from graphopt.errors import WorkloadError
+from graphopt.evaluate.commands.showing import live, next_steps, picture
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
 from graphopt.measure.comparing.yardstick import UNVERIFIABLE, host_leaves, program_yardstick
 from graphopt.measure.compiling.functions import trace_context
@@ -75,7 +75,7 @@ def run_demo(
     markdown: bool = False,
     console: Console | None = None,
 ) -> list[DemoRow]:
-    """Measures every program and prints the table.
+    """Measures every program and prints table, picture and what to type next; after an interrupt, too.
 
     Args:
         policy: name of the policy to install.
@@ -97,21 +97,38 @@ def run_demo(
             what=f"there is no folder {out.parent}", where="--out", fix="Create it first."
         )
     rows: list[DemoRow] = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(programs))
-        for number, (name, program) in enumerate(programs.items(), 1):
-            progress.update(task, description=f"[{number}/{len(programs)}] {name}")
-            rows.append(measure_program(program, policy, budget_s, name))
-            progress.advance(task)
+    try:
+        with live(console) as progress:
+            task = progress.add_task("", total=len(programs))
+            for name, program in programs.items():
+                progress.update(task, description=name)
+                rows.append(measure_program(program, policy, budget_s, name))
+                progress.advance(task)
+    except KeyboardInterrupt:
+        console.print(f"interrupted: {len(rows)} of {len(programs)} programs measured")
+        raise
+    finally:
+        if rows:
+            _show(rows, policy, markdown, out, console)
+    return rows
+
+
+def _show(
+    rows: Sequence[DemoRow], policy: str, markdown: bool, out: Path | None, console: Console
+) -> None:
+    """Prints and writes what was measured, also where the rest was not."""
     if markdown:
         console.print(make_markdown(rows), soft_wrap=True, markup=False, highlight=False)
+        console.print(summary(rows))
     else:
         console.print(make_table(rows, policy))
-    console.print(summary(rows))
+        console.print(summary(rows))
+        fastest = max(rows, key=lambda row: row.times.speedup)
+        speedups = {row.name: row.times.speedup for row in rows}
+        for text in (picture(speedups), next_steps(fastest.name)):
+            console.print(f"\n{text}", markup=False, highlight=False)
     if out is not None:
         out.write_text(json.dumps([{**asdict(row), "equal": row.equal} for row in rows], indent=1))
-    return rows
 
 
 def measure_program(

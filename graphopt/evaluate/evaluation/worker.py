@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphopt.corpus.workloads import build_program, load_programs
-from graphopt.errors import GraphOptError
+from graphopt.errors import GraphOptError, own_traceback
 from graphopt.evaluate.evaluation.plan import STORED
 from graphopt.hlo import build_graph
 from graphopt.learn.tune import Event, tune
@@ -44,6 +44,7 @@ def evaluate(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, 
             row.update(_tuned_columns(fn, args, name, request, tell))
     except GraphOptError as error:
         row["status"] = f"failed: {error}"
+        row["traceback"] = own_traceback(error)
     return row
 
 

@@ -10,8 +10,11 @@ import pytest
 from rich.console import Console
 
 import graphopt
+from graphopt.corpus.fuzzing import FUZZ
 from graphopt.errors import PolicyError, WorkloadError
+from graphopt.evaluate.commands import demo
 from graphopt.evaluate.commands.demo import DemoRow, make_markdown, make_table, run_demo, summary
+from graphopt.evaluate.commands.showing import picture
 from graphopt.measure import Comparison
 from graphopt.measure.comparing.yardstick import UNVERIFIABLE
 
@@ -49,7 +52,9 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
     assert by_name["fibonacci"].outcome == "kept: no gain expected"
     assert by_name["fibonacci"].clusters_after == 0
 
-    assert json.loads(out.read_text()) == json.loads(json.dumps([asdict(row) for row in rows]))
+    assert json.loads(out.read_text()) == json.loads(
+        json.dumps([{**asdict(row), "equal": True} for row in rows])
+    )
 
     text = console.file.getvalue()
     assert "policy 'heuristic'" in text
@@ -60,6 +65,8 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
     assert "kept: no gain expected" in text
     assert "geometric mean speed-up" in text
     assert "all results equal to rounding" in text
+    fastest = max(rows, key=lambda row: row.times.speedup)
+    assert text.rstrip().splitlines()[-1].lstrip().startswith(f"graphopt explain {fastest.name} ")
 
 
 def test_nothing_stays_installed(small):
@@ -128,6 +135,31 @@ def test_chaotic_results_are_not_called_wrong():
     text = summary([row("right", 2.0), row("wild", 3.0, f"{UNVERIFIABLE}: ...", chaotic=True)])
     assert "differ" not in text
     assert text.endswith(f"{UNVERIFIABLE}: wild; all other results equal to rounding")
+
+
+def test_after_an_interrupt_what_was_measured_is_shown_and_written(console, tmp_path, monkeypatch):
+    names = tuple(name for name in FUZZ.names() if name in ("knapsack", "fibonacci"))
+    out = tmp_path / "rows.json"
+
+    def measured(program, policy, budget_s, name):
+        if name == names[1]:
+            raise KeyboardInterrupt
+        return row(name, 2.0)
+
+    monkeypatch.setattr(demo, "measure_program", measured)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(graphs=names, spec="fuzz", out=out, console=console)
+    text = console.file.getvalue()
+    assert "interrupted: 1 of 2 programs measured" in text and "next:" in text
+    assert [r["name"] for r in json.loads(out.read_text())] == [names[0]]
+
+
+def test_the_picture_is_longest_for_the_fastest():
+    lines = picture({"one": 1.0, "eight": 8.0, "two": 2.0, "half": 0.5}).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["eight", "two", "one", "half"]
+    eight, two = (line.count("█") for line in lines[:2])
+    assert abs(eight - 3 * two) <= 2
+    assert lines[2].endswith("|") and lines[3].endswith("<")
 
 
 def test_the_table_as_markdown(console):
