@@ -134,7 +134,7 @@ class MeasureError(GraphOptError):
     """Raised when a module cannot be compiled, run or timed apart from its program."""
 
 
-_NOT_THE_USERS: Final = ("graphopt", "jax", "jaxlib")
+_NOT_THE_USERS: Final = ("graphopt", "jax", "jaxlib", "importlib")
 """Packages whose frames say nothing to the author of a program."""
 
 
@@ -153,11 +153,12 @@ def own_traceback(error: GraphOptError) -> str:
 
 
 def _is_users(frame: traceback.FrameSummary) -> bool:
-    path = PurePath(frame.filename)
+    """Whether a frame is outside of the packages that are not the user's, wherever they are installed."""
     if frame.filename.startswith("<frozen "):
         return False
-    homes = (Path(__file__).parent, *(p for p in path.parents if p.parent.name == "site-packages"))
-    return not any(home in path.parents and home.name in _NOT_THE_USERS for home in homes)
+    packages = (sys.modules.get(name) for name in _NOT_THE_USERS)
+    homes = [Path(p.__file__).parent for p in packages if p is not None and p.__file__]
+    return not any(home in PurePath(frame.filename).parents for home in homes)
 
 
 def exit_status(program: str, run: Callable[[], int]) -> int:

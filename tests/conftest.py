@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections import defaultdict
 from pathlib import PurePath
@@ -73,10 +74,16 @@ def pytest_addoption(parser):
 _spent_s = 0.0
 
 
+def _cpu_s():
+    """CPU seconds of this process, of its children that have ended, and of forks."""
+    forks = sys.modules.get("support.forks")
+    return sum(os.times()[:4]) + (forks.spent_s if forks else 0.0)
+
+
 def pytest_collection_finish():
     """What importing and collecting took is no test's."""
     global _spent_s
-    _spent_s = sum(os.times()[:4])
+    _spent_s = _cpu_s()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,7 +91,7 @@ def pytest_runtest_makereport():
     """Notes CPU seconds since the last report, those of children that have ended among them."""
     global _spent_s
     report = yield
-    now = sum(os.times()[:4])
+    now = _cpu_s()
     report.user_properties.append(("cpu_s", now - _spent_s))
     _spent_s = now
     return report
@@ -106,3 +113,17 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(f"{seconds[folder]:8.1f} s {count:5} tests  {folder}")
     total = sum(seconds.values())
     terminalreporter.write_line(f"{total:8.1f} s {sum(map(len, tests.values())):5} tests")
+
+
+@pytest.fixture(scope="module")
+def plain_code():
+    """Code that LLVM hardly optimises, which takes a third less to compile.
+
+    For tests of what training and networks compute, to a tolerance; not for those of rewrites, whose
+    promise is about the code that users get.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final
 
 import graphopt.plugin
-from graphopt.errors import WorkloadError
+from graphopt.errors import GraphOptError, WorkloadError
 from graphopt.policy.registry import DEFAULT
 
 USAGE: Final = "usage: graphopt run script.py ARGS ..., or graphopt run -m module ARGS ..."
@@ -45,8 +45,11 @@ def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
         return 0
     except SystemExit as exit_:
         return _status(exit_.code)
+    except (GraphOptError, BrokenPipeError):
+        raise
     except Exception as error:
-        sys.excepthook(type(error), error, _below(error, __file__, runpy.__file__))
+        error.__traceback__ = _below(error)
+        sys.excepthook(type(error), error, error.__traceback__)
         return 1
     finally:
         sys.argv = previous
@@ -54,10 +57,10 @@ def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
         graphopt.plugin.uninstall()
 
 
-def _below(error: BaseException, *files: str) -> TracebackType | None:
+def _below(error: BaseException) -> TracebackType | None:
     """The error's traceback from the script on, as Python shows it; whole where it did not get there."""
     rest = error.__traceback__
-    while rest is not None and rest.tb_frame.f_code.co_filename in (*files, "<frozen runpy>"):
+    while rest is not None and rest.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
         rest = rest.tb_next
     return rest or error.__traceback__
 

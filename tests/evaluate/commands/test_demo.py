@@ -59,7 +59,7 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
     text = console.file.getvalue()
     assert "policy 'heuristic'" in text
     for row in rows:
-        (line,) = (line for line in text.splitlines() if line.strip("│ ").startswith(row.name))
+        (line,) = (line for line in text.splitlines() if line.startswith(f"│ {row.name}"))
         assert "equal" in line
         assert str(row.nodes) in line
     assert "kept: no gain expected" in text
