@@ -134,12 +134,12 @@ class MeasureError(GraphOptError):
     """Raised when a module cannot be compiled, run or timed apart from its program."""
 
 
-_NOT_THE_USERS: Final = ("graphopt", "jax", "jaxlib", "importlib")
+_NOT_THE_USERS: Final = ("graphopt", "jax", "jaxlib")
 """Packages whose frames say nothing to the author of a program."""
 
 
 def own_traceback(error: GraphOptError) -> str:
-    """Traceback of the user's program that an error stands on, without frames of graphopt and jax.
+    """Traceback of the user's program that an error stands on, without frames of graphopt, jax and Python.
 
     Returns:
         text that ends with a new line; empty where no line of the user's was running.
@@ -158,7 +158,11 @@ def _is_users(frame: traceback.FrameSummary) -> bool:
         return False
     packages = (sys.modules.get(name) for name in _NOT_THE_USERS)
     homes = [Path(p.__file__).parent for p in packages if p is not None and p.__file__]
-    return not any(home in PurePath(frame.filename).parents for home in homes)
+    above = PurePath(frame.filename).parents
+    of_python = Path(os.__file__).parent in above and not any(
+        p.name == "site-packages" for p in above
+    )
+    return not of_python and not any(home in above for home in homes)
 
 
 def exit_status(program: str, run: Callable[[], int]) -> int:

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 from rich.console import Console
-from support.processes import environment, run_python
+from support.forks import run_graphopt
+from support.processes import environment
 
 from graphopt.errors import ConfigError, WorkloadError
 from graphopt.evaluate.commands.evaluate import cells, evaluate_and_show, make_markdown, summary
@@ -249,7 +250,7 @@ def test_tables_of_tuned_programs(tmp_path):
 
 
 def graphopt(*arguments: str, store: Path) -> str:
-    done = run_python("-m", "graphopt", *arguments, env={"GRAPHOPT_STORE": str(store)})
+    done = run_graphopt(*arguments, env={"GRAPHOPT_STORE": str(store)})
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
@@ -279,7 +280,7 @@ def test_the_tune_command_says_what_is_wrong(tmp_path):
         (("tune", "support.evaluated:_loop", "--replay"), "no stored winner"),
         (("tune", "--import", str(tmp_path / "nowhere")), "cannot be read"),
     ):
-        done = run_python("-m", "graphopt", *arguments, env=env)
+        done = run_graphopt(*arguments, env=env)
         assert done.returncode == 2
         assert message in done.stderr.splitlines()[-1]
         assert done.stderr.startswith("Traceback") is ("_raises" in arguments[-1])

@@ -27,7 +27,7 @@ _context.set_forkserver_preload(list(IMPORTED))
 
 
 def run_forked(
-    code: str, *arguments: str, env: Mapping[str, str] | None = None
+    code: str, *arguments: str, env: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
 ) -> CompletedProcess[str]:
     """Runs ``python -c CODE ARGUMENTS`` in a fork, and captures what it prints."""
     global spent_s
@@ -38,7 +38,7 @@ def run_forked(
             target=_run, args=(code, arguments, {**os.environ, **(env or {})}, streams, spent)
         )
         child.start()
-        child.join(LIMIT_S)
+        child.join(limit_s)
         if child.is_alive():
             child.kill()
             child.join()
@@ -48,6 +48,12 @@ def run_forked(
             spent_s += float(spent.read_text())
         out, err = (path.read_text() if path.exists() else "" for path in streams)
     return CompletedProcess([code, *arguments], status, out, err)
+
+
+def run_graphopt(*arguments: str, env: Mapping[str, str] | None = None) -> CompletedProcess[str]:
+    """Runs ``graphopt ARGUMENTS`` in a fork."""
+    code = "import sys; from graphopt.cli import main; sys.exit(main(sys.argv[1:]))"
+    return run_forked(code, *arguments, env=env)
 
 
 def _run(

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.processes import becomes, environment, is_alive, run_python
+from support.forks import run_forked
+from support.processes import becomes, environment, is_alive
 from support.small_programs import STATE, chain, is_native, named
 
 import graphopt
@@ -114,7 +115,7 @@ FRESH = textwrap.dedent("""
 
 def test_a_fresh_process_uses_the_winner(tuned):
     result, store, _ = tuned
-    done = run_python("-c", FRESH, str(store.path))
+    done = run_forked(FRESH, str(store.path))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["native"] and found["outcome"] == "rewritten"
