@@ -109,12 +109,17 @@ def run_demo(
         raise
     finally:
         if rows:
-            _show(rows, policy, markdown, out, console)
+            _show(rows, policy, spec, markdown, out, console)
     return rows
 
 
 def _show(
-    rows: Sequence[DemoRow], policy: str, markdown: bool, out: Path | None, console: Console
+    rows: Sequence[DemoRow],
+    policy: str,
+    spec: str,
+    markdown: bool,
+    out: Path | None,
+    console: Console,
 ) -> None:
     """Prints and writes what was measured, also where the rest was not."""
     if markdown:
@@ -125,7 +130,8 @@ def _show(
         console.print(summary(rows))
         fastest = max(rows, key=lambda row: row.times.speedup)
         speedups = {row.name: row.times.speedup for row in rows}
-        for text in (picture(speedups), next_steps(fastest.name)):
+        known = "your_module:builder" if ":" in spec else fastest.name
+        for text in (picture(speedups), next_steps(known)):
             console.print(f"\n{text}", markup=False, highlight=False)
     if out is not None:
         out.write_text(json.dumps([{**asdict(row), "equal": row.equal} for row in rows], indent=1))

@@ -50,7 +50,7 @@ def picture(speedups: Mapping[str, float]) -> str:
 
 
 def next_steps(name: str) -> str:
-    """What to type after the demo; `name` is a program worth explaining."""
+    """What to type after the demo; `name` is what `graphopt explain` takes, a program worth explaining."""
     steps = {
         "graphopt run your_script.py": "your own script, unchanged",
         "graphopt tune your_module:builder": "search with measurements, and keep the winner",

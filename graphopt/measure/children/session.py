@@ -118,7 +118,7 @@ class Session:
         judgement = self.yardstick.judge(jax.tree.leaves(executable()))
         if not judgement.equal:
             kind = ChaoticResult if judgement.chaotic else WrongResult
-            raise kind(judgement.problem())
+            raise kind(judgement.errors())
         return Candidate(executable, result, seconds, judgement.relative)
 
     def measure(

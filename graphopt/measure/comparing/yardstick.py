@@ -33,6 +33,9 @@ PERTURBATIONS: Final = 3
 UNVERIFIABLE: Final = "cannot be verified: chaotic"
 """How `Judgement.problem` begins where the candidate is not known to be wrong."""
 
+WRONG: Final = "wrong result"
+"""How it begins where the candidate is."""
+
 MOVED: Final = ", the default's own by {:.1e} when its inputs move by one unit in the last place"
 
 
@@ -67,10 +70,12 @@ class Judgement:
         """What keeps the candidate from being right, with both errors; empty where it is."""
         if self.equal:
             return ""
+        return f"{UNVERIFIABLE if self.chaotic else WRONG}: {self.errors()}"
+
+    def errors(self) -> str:
+        """How far the candidate is off and, where that was looked at, the default from itself."""
         moved = "" if self.moved is None else MOVED.format(self.moved)
-        if self.chaotic:
-            return f"{UNVERIFIABLE}: results differ by {self.relative:.1e}{moved}"
-        return f"wrong result: off by {self.relative:.1e}{moved}"
+        return f"off by {self.relative:.1e}{moved}"
 
 
 class Yardstick:
