@@ -20,7 +20,7 @@ INTERPRETERS = for python in "python$$version" /usr/bin/python$$version /usr/loc
 		2>/dev/null && echo "$$python"; \
 done
 
-.PHONY: help venv demo test test-all lint types pytest bench lock clean
+.PHONY: help venv demo test test-all lint types pytest bench results lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -63,6 +63,9 @@ pytest: $(READY)
 
 bench: $(READY) ## measure on this machine
 	@$(BIN)/graphopt bench
+
+results: $(READY) ## render tables and plots of docs/results from docs/data
+	@$(BIN)/python -m benchmarks.results render
 
 # Needs only the interpreter, not the packages: it must work while the lock does not match pyproject.toml.
 lock: $(BIN)/python ## pin the newest versions that pyproject.toml allows
