@@ -20,7 +20,7 @@ INTERPRETERS = for python in "python$$version" /usr/bin/python$$version /usr/loc
 		2>/dev/null && echo "$$python"; \
 done
 
-.PHONY: help venv demo test test-all lint types pytest bench results lock clean
+.PHONY: help venv demo test test-all lint types pytest bench docs dist results lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -63,6 +63,14 @@ pytest: $(READY)
 
 bench: $(READY) ## measure on this machine
 	@$(BIN)/graphopt bench
+
+docs: $(READY) ## build the site of the documents into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+dist: $(READY) ## build the packages into dist/ and check them
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "build" "twine"
+	@rm -rf dist && $(BIN)/python -m build --quiet --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
 
 results: $(READY) ## render tables and plots of docs/results from docs/data
 	@$(BIN)/python -m benchmarks.results render

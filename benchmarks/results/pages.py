@@ -111,15 +111,17 @@ def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def _table(asked: Asked) -> str:
-    """All rows, or those with the largest ratio (``top=``), the columns of the kind or ``columns=``."""
+    """All rows, or the ``ends=`` of the list by ratio; the columns of the kind, or ``columns=``."""
     if asked.result.kind == "table":
         keys = list(asked.result.rows[0])
         headings = [asked.options.get("first", ""), *keys[1:]]
         return _markdown(headings, [[str(row[k]) for k in keys] for row in asked.result.rows])
     columns = _columns(asked)
     rows = list(asked.result.rows)
-    if "top" in asked.options:
-        rows = sorted(rows, key=lambda row: -row[asked.kind.ratio])[: int(asked.options["top"])]
+    if "ends" in asked.options:
+        count = int(asked.options["ends"])
+        rows = sorted(rows, key=lambda row: -row[asked.kind.ratio])
+        rows = rows if len(rows) <= 2 * count else [*rows[:count], *rows[-count:]]
     return _markdown(
         [c.heading for c in columns], [[_cell(c, row) for c in columns] for row in rows]
     )

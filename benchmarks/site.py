@@ -1,0 +1,121 @@
+"""What the site of the documents shows beside the pages in ``docs``: pages made when it is built.
+
+The command line comes from the commands' own help, rules and rows from their tables. mkdocs calls
+`on_files`; see ``mkdocs.yml``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+COMMANDS: Final = (
+    "run", "tune", "explain", "doctor", "evaluate", "demo", "bench", "fuzz", "capture", "corpus", "fill",
+    "collect", "ship",
+)  # fmt: skip
+"""Of ``graphopt``, the most used first."""
+WIDTH: Final = "100"
+
+
+def help_of(*command: str) -> str:
+    """What a command prints when it is asked for help."""
+    settings = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=settings,
+        check=True,
+    )
+    return done.stdout.rstrip()
+
+
+def commands() -> str:
+    """The page on the command line."""
+    parts = ["# Command line", "`python -m graphopt` is the same as `graphopt`."]
+    for name in COMMANDS:
+        parts += [f"## graphopt {name}", f"```text\n{help_of('graphopt', name)}\n```"]
+    parts += ["## train-policy", f"```text\n{help_of('graphopt.learn.cli')}\n```"]
+    parts += ["## benchmarks.results", f"```text\n{help_of('benchmarks.results', 'add')}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def rules() -> str:
+    """The page on rules, rows of restructuring and execution units."""
+    lines = [
+        "# Rules, rows and units",
+        "",
+        "What `explain` and `report()` name. Every rule says why a decision is not allowed.",
+        "",
+        *_section("Rules of decisions", ("rule", "why"), _rules()),
+        *_section("Rows of restructuring", ("row", "what it replaces"), _rows()),
+        *_section("Rules of rows", ("rule", "why"), _rules_of_rows()),
+        *_section("Forms of operations", ("form", "what it does"), _forms()),
+        *_section("Execution units of this machine", ("unit", "kind"), _units()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, headings: tuple[str, str], rows: Iterator[tuple[str, str]]) -> list[str]:
+    body = [f"| `{name}` | {text} |" for name, text in rows]
+    return [f"## {title}", "", f"| {headings[0]} | {headings[1]} |", "| --- | --- |", *body, ""]
+
+
+def _rules() -> Iterator[tuple[str, str]]:
+    from graphopt.hlo.legal.rules import ALL_RULES
+
+    seen = set()
+    for rule in ALL_RULES:
+        if rule.name not in seen:
+            seen.add(rule.name)
+            yield rule.name, rule.message
+
+
+def _rows() -> Iterator[tuple[str, str]]:
+    from graphopt.hlo.restructure.table import RESTRUCTURES
+
+    for row in RESTRUCTURES:
+        summary = (sys.modules[row.forbids.__module__].__doc__ or "").strip().splitlines()[0]
+        yield row.name, summary
+
+
+def _rules_of_rows() -> Iterator[tuple[str, str]]:
+    from graphopt.hlo.restructure.table import RULES
+
+    yield from RULES.items()
+
+
+def _forms() -> Iterator[tuple[str, str]]:
+    from graphopt.forms.table import FORMS
+
+    for form in FORMS:
+        yield form.name, form.summary
+
+
+def _units() -> Iterator[tuple[str, str]]:
+    from graphopt.machine import probe
+
+    for unit in probe().units:
+        yield unit.name, unit.kind.name.lower()
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "reference/commands.md": commands,
+    "reference/rules.md": rules,
+}
+"""Path in the site -> what makes it."""
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the generated pages; called by mkdocs."""
+    from mkdocs.structure.files import File
+
+    for path, make in PAGES.items():
+        files.append(File.generated(config, path, content=make()))
+    return files
