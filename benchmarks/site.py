@@ -105,7 +105,23 @@ def _units() -> Iterator[tuple[str, str]]:
         yield unit.name, unit.kind.name.lower()
 
 
+def heuristic() -> str:
+    """The page on the steps of the heuristic."""
+    from graphopt.policy.heuristic.page import page
+
+    return page()
+
+
+def forms() -> str:
+    """The page on forms of operations."""
+    from graphopt.forms.page import page
+
+    return page()
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "forms.md": forms,
+    "heuristic.md": heuristic,
     "reference/commands.md": commands,
     "reference/rules.md": rules,
 }

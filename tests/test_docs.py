@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGES = sorted((Path(__file__).resolve().parent.parent / "docs").glob("*.md"))
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n\Z")
 """What stands above a block that cannot run here, with the reason."""
 
@@ -55,7 +56,7 @@ def blocks() -> list[tuple[str, str, bool]]:
     for page in sorted(PAGES, key=lambda p: (p.name != FIRST, p.name)):
         text = page.read_text()
         for found in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            place = f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}"
+            place = f"{page.relative_to(DOCS)}:{text.count(chr(10), 0, found.start()) + 1}"
             out.append((place, found[1], not NOT_RUN.search(text[: found.start()])))
     return out
 
