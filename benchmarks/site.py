@@ -7,6 +7,7 @@ The command line comes from the commands' own help, rules and rows from their ta
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-COMMANDS: Final = (
-    "run", "tune", "explain", "doctor", "evaluate", "demo", "bench", "fuzz", "capture", "corpus", "fill",
-    "collect", "ship",
-)  # fmt: skip
-"""Of ``graphopt``, the most used first."""
-WIDTH: Final = "100"
+WIDTH: Final = "84"
 
 
 def help_of(*command: str) -> str:
@@ -36,10 +32,15 @@ def help_of(*command: str) -> str:
     return done.stdout.rstrip()
 
 
+def command_names() -> list[str]:
+    """Of `graphopt`, in the order of its own help; `train` is `train-policy`."""
+    return [name for name in re.findall(r"• ([\w-]+)", help_of("graphopt")) if name != "train"]
+
+
 def commands() -> str:
     """The page on the command line."""
     parts = ["# Command line", "`python -m graphopt` is the same as `graphopt`."]
-    for name in COMMANDS:
+    for name in command_names():
         parts += [f"## graphopt {name}", f"```text\n{help_of('graphopt', name)}\n```"]
     parts += ["## train-policy", f"```text\n{help_of('graphopt.learn.cli')}\n```"]
     parts += ["## benchmarks.results", f"```text\n{help_of('benchmarks.results', 'add')}\n```"]

@@ -85,3 +85,11 @@ def test_python_blocks_run(tmp_path):
 
 def test_few_blocks_do_not_run():
     assert sum(not runs for _, _, runs in blocks()) <= 2
+
+
+def test_lines_are_short():
+    """Tables and addresses cannot be broken."""
+    for page in [*PAGES, DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
+        if "Made by `make results`" not in page.read_text():
+            long = [line for line in page.read_text().splitlines() if len(line) > 120]
+            assert all(line.startswith("|") for line in long), (page.name, long)

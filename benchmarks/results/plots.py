@@ -72,7 +72,7 @@ def _series(asked: Asked) -> dict[str, tuple[str, tuple[str, str] | None]]:
 def _dots(asked: Asked) -> Any:
     """A row per program, a dot with its interval per ratio, the largest on top."""
     rows = sorted(asked.result.rows, key=lambda row: row[asked.kind.ratio])
-    figure, axes = plt.subplots(figsize=(7.5, 0.6 + 0.17 * len(rows)))
+    figure, axes = plt.subplots(figsize=(6.2, 0.6 + 0.19 * len(rows)))
     parts = list(dict.fromkeys(row.get(asked.kind.split) for row in rows))
     series = _series(asked)
     for number, (heading, (key, ends)) in enumerate(series.items()):
@@ -81,7 +81,7 @@ def _dots(asked: Asked) -> Any:
             label = " ".join(filter(None, [heading, f"{asked.kind.split} {part}" if part else ""]))
             own = [rows[i] for i in places]
             _errorbars(axes, own, places, key, ends, COLOURS[number + offset], label)
-    axes.set_yticks(range(len(rows)), [_label(asked, row) for row in rows], fontsize=7)
+    axes.set_yticks(range(len(rows)), [_label(asked, row) for row in rows], fontsize=8)
     axes.set_ylim(-0.7, len(rows) - 0.3)
     _ratio_axis(axes.xaxis, axes)
     axes.axvline(1, color=GREY, linewidth=0.8)
@@ -154,7 +154,7 @@ def _curve(asked: Asked) -> Any:
 def _history(asked: Asked) -> Any:
     """Ratios over commits, the oldest on the left."""
     rows = asked.result.rows
-    figure, axes = plt.subplots(figsize=(7.5, 2.6))
+    figure, axes = plt.subplots(figsize=(6.2, 2.6))
     for colour, (heading, (key, _)) in zip(COLOURS, _series(asked).items(), strict=False):
         places = [i for i, row in enumerate(rows) if key in row]
         axes.plot(places, [rows[i][key] for i in places], "o-", color=colour, ms=4, label=heading)
@@ -170,7 +170,7 @@ def _history(asked: Asked) -> Any:
 def _share(asked: Asked) -> Any:
     """Shares of XLA's compile time, at first sight and remembered, in percent."""
     rows = sorted(asked.result.rows, key=lambda row: row["first"])
-    figure, axes = plt.subplots(figsize=(7.5, 0.6 + 0.17 * len(rows)))
+    figure, axes = plt.subplots(figsize=(6.2, 0.6 + 0.19 * len(rows)))
     for colour, key, label in (
         (COLOURS[0], "first", "at first sight"),
         (COLOURS[2], "again", "again"),
@@ -180,7 +180,7 @@ def _share(asked: Asked) -> Any:
         )
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
-    axes.set_yticks(range(len(rows)), [_label(asked, row) for row in rows], fontsize=7)
+    axes.set_yticks(range(len(rows)), [_label(asked, row) for row in rows], fontsize=8)
     axes.grid(axis="x", color=GREY, alpha=0.2)
     axes.legend(loc="lower right")
     return figure
