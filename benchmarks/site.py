@@ -106,6 +106,18 @@ def _units() -> Iterator[tuple[str, str]]:
         yield unit.name, unit.kind.name.lower()
 
 
+def families() -> str:
+    """The page on the families of the corpus."""
+    from graphopt.corpus import load_corpus
+    from graphopt.evaluate.commands.corpus import family_rows
+
+    columns = ("family", "split", "programs", "gradients", "loops")
+    lines = ["# Families of the corpus", "", f"| {' | '.join(columns)} |", "| --- " * 5 + "|"]
+    for row in family_rows(load_corpus()):
+        lines.append("| " + " | ".join(str(row[column]) for column in columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def heuristic() -> str:
     """The page on the steps of the heuristic."""
     from graphopt.policy.heuristic.page import page
@@ -124,6 +136,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "forms.md": forms,
     "heuristic.md": heuristic,
     "reference/commands.md": commands,
+    "reference/families.md": families,
     "reference/rules.md": rules,
 }
 """Path in the site -> what makes it."""
