@@ -1,10 +1,8 @@
 """What the README tells a newcomer to type does what it says."""
 
-import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -40,26 +38,6 @@ def test_the_python_lines_run_and_report(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "1.523" in done.stdout
     assert re.search(r"graphopt \(policy [\w ]+\): [1-9]\d* modules seen", done.stdout)
-
-
-def test_the_tuning_lines_run_and_report(tmp_path: Path) -> None:
-    lines = blocks("python")[1].replace("budget_s=60", "budget_s=4, evaluations=3")
-    setup = (
-        "import graphopt, jax.numpy as jnp\n"
-        "def fn(x): return jnp.tanh(x) @ jnp.cos(x).T + x.sum(axis=1)\n"
-        "args = (jnp.ones((32, 32)),)\n"
-    )
-    script = tmp_path / "tuning.py"
-    script.write_text(f"{setup}if __name__ == '__main__':\n{textwrap.indent(lines, '    ')}")
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "GRAPHOPT_STORE": str(tmp_path / "store.sqlite")},
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.match(r"fn: [\d.]+ ms -> [\d.]+ ms", done.stdout)
 
 
 def test_every_command_it_names_exists() -> None:

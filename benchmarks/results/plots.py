@@ -131,7 +131,7 @@ def _curve(asked: Asked) -> Any:
     key = asked.kind.ratio
     rows = sorted(asked.result.rows, key=lambda row: row[key])
     values = [row[key] for row in rows]
-    figure, axes = plt.subplots(figsize=(8.4, 2.5))
+    figure, axes = plt.subplots(figsize=(9.6, 2.0))
     bottom = min(0.9, 0.95 * min(values))
     colours = [COLOURS[0] if value >= 1 else COLOURS[1] for value in values]
     axes.bar(range(len(rows)), [v - 1 for v in values], bottom=1, color=colours, width=0.8)
@@ -146,8 +146,9 @@ def _curve(asked: Asked) -> Any:
     named = range(len(rows) - 1, -1, -max(1, round(len(rows) / NAMED)))
     names = [rows[position][asked.kind.label] for position in named]
     axes.set_xticks(named, names, rotation=40, ha="right", fontsize=7, rotation_mode="anchor")
-    axes.set_ylabel("speed-up over XLA's default")
-    axes.set_title(f"{len(rows)} programs, one bar each", fontsize=9, loc="left")
+    axes.set_title(
+        f"{len(rows)} programs, one bar each: speed-up over XLA's default", fontsize=9, loc="left"
+    )
     return figure
 
 
