@@ -127,7 +127,7 @@ def _ratio_axis(axis: Any, axes: Axes) -> None:
 
 
 def _curve(asked: Asked) -> Any:
-    """All programs as bars in order of their ratio; the largest have names."""
+    """All programs as bars in order of their ratio; some have names."""
     key = asked.kind.ratio
     rows = sorted(asked.result.rows, key=lambda row: row[key])
     values = [row[key] for row in rows]
