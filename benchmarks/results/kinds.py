@@ -257,9 +257,14 @@ KINDS: Final[dict[str, Kind]] = {
     "libraries": Kind(
         (
             _text("name", "library"),
+            _value("tests", "tests", optional=True),
             _value("passed", "passed"),
             _value("failed", "failed"),
+            _value("failed_without", "failed without", optional=True),
             _value("ours", "only with graphopt"),
+            _value("cpu_without_s", "CPU s without", optional=True),
+            _value("cpu_with_s", "CPU s with", optional=True),
+            _ratio("ratio", "CPU with / without", optional=True),
             _value("seen", "modules seen"),
             _value("rewritten", "rewritten"),
         ),

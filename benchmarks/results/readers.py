@@ -300,32 +300,6 @@ def _fuzzing(text: str) -> Found:
     return Found("fuzzing", rows, "graphopt fuzz")
 
 
-_LIBRARY: Final = re.compile(
-    r"^(?P<name>[\w-]+): (?P<counts>.*?); (?P<seen>\d+) modules seen(?P<rest>.*); "
-    r"only with graphopt: \[(?P<ours>.*)\]$",
-    re.MULTILINE,
-)
-
-
-def _libraries(text: str) -> Found:
-    def count(pattern: str, where: str) -> int:
-        found = re.search(pattern, where)
-        return int(found[1]) if found else 0
-
-    rows = [
-        {
-            "name": found["name"],
-            "passed": count(r"(\d+) passed", found["counts"]),
-            "failed": count(r"(\d+) failed", found["counts"]),
-            "ours": len(re.findall(r"'[^']*'", found["ours"])),
-            "seen": int(found["seen"]),
-            "rewritten": count(r"(\d+) rewritten", found["rest"]),
-        }
-        for found in _LIBRARY.finditer(text)
-    ]
-    return Found("libraries", rows, "python -m benchmarks.conformance.libraries")
-
-
 def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
@@ -354,6 +328,31 @@ def _explained(text: str) -> Found:
     return Found("explained", rows, command)
 
 
+def _libraries(text: str) -> Found:
+    rows: Rows = []
+    for cells in _printed(text)[1]:
+        name, tests, passed, failed, without, ours, cpu_without, cpu_with, ratio, modules = cells
+        counted = re.findall(r"(\d+) (modules seen|rewritten)", modules)
+        found = {word: int(count) for count, word in counted}
+        rows.append(
+            {
+                "name": name,
+                "tests": int(tests.split()[0]),
+                "passed": int(passed),
+                "failed": int(failed),
+                "failed_without": int(without),
+                "ours": int(ours),
+                "cpu_without_s": float(cpu_without),
+                "cpu_with_s": float(cpu_with),
+                "ratio": float(ratio),
+                "seen": found.get("modules seen", 0),
+                "rewritten": found.get("rewritten", 0),
+                "stopped": "stopped" in tests,
+            }
+        )
+    return Found("libraries", rows, "python -m benchmarks.conformance.libraries")
+
+
 def _table(text: str) -> Found:
     headings, body = _printed(text)
     rows = [{"name": cells[0], **dict(zip(headings[1:], cells[1:], strict=True))} for cells in body]
@@ -375,7 +374,7 @@ READERS: Final = (
     Reader(_has("models", "jax"), _models),
     Reader(_has("rows", "policy", "jax"), _training_loops),
     Reader(_holds(_FUZZED.pattern), _fuzzing),
-    Reader(_holds(_LIBRARY.pattern), _libraries),
+    Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
     Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),
     Reader(_holds(r"^\|[ :|-]+\|$"), _table),
 )

@@ -56,8 +56,9 @@ FORMATS = {
     ),
     "fuzzing": "> 12 trials on 3 programs in 2 s: 11 ok, 0 wrong, 0 compile error, 0 run error, "
     "0 abort, 1 hang",
-    "libraries": "optax: 299 passed, 1 failed in 3 s; 912 modules seen: 399 rewritten, 513 kept; "
-    "only with graphopt: ['test_a']",
+    "libraries": "fetched\n| library | tests ended in both | passed in both | failed with | failed without "
+    "| only with graphopt | CPU s without | CPU s with | ratio | modules |\n" + "| --- " * 10 + "|\n"
+    "| optax 0.2 | 300 (stopped) | 299 | 1 | 1 | 0 | 20 | 30 | 1.50 | 912 modules seen: 399 rewritten |\n",
     "explained": "| program | explained | installed | error |\n| --- | --- | --- | --- |\n"
     "| p | 2.00x | 2.10x | 5% |\n| q | cannot run | 1.00x | |\n",
     "table": "text\n\n| what | us |\n|---|---|\n| one | 1.5 |\n\nmore",
