@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Annotated
 
 import tyro
@@ -50,6 +51,8 @@ class Add:
     """Of the run."""
     note: str = ""
     """What a reader must know besides."""
+    history: str = ""
+    """Name of a table of figures over commits, which gets one more row: for reports of graphopt evaluate."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,35 @@ def add(asked: Add, folder: Path = DATA) -> Result:
     if asked.append and (folder / f"{asked.name}.json").exists():
         result = _joined(load(asked.name, folder), result)
     save(result, folder)
+    if asked.history:
+        save(_with_history(load(asked.history, folder), result), folder)
     return result
+
+
+def _with_history(history: Result, result: Result) -> Result:
+    """A table over commits with a last row for what was measured now; a row of the same commit goes.
+
+    Raises:
+        ConfigError: the result has no ratios of a policy.
+    """
+    ratios = [row["policy"] for row in result.rows if "policy" in row]
+    rivals = [row["rival"] for row in result.rows if "rival" in row]
+    if not ratios:
+        raise ConfigError(
+            what="no ratios of a policy",
+            where=f"--history {history.name}",
+            fix="Leave --history out.",
+        )
+    row = {
+        "name": result.commit,
+        "date": result.date,
+        "machine": result.machine,
+        "speedup": round(geometric_mean(ratios), 3),
+        **({"rival": round(geometric_mean(rivals), 3)} if rivals else {}),
+        "smallest": min(ratios),
+    }
+    kept = [old for old in history.rows if old["name"] != result.commit]
+    return replace(history, rows=(*kept, row), date=max(history.date, result.date))
 
 
 def _joined(old: Result, new: Result) -> Result:

@@ -37,13 +37,16 @@ STYLE: Final = {
     "legend.frameon": False,
 }
 TICKS: Final = (0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
+MOST_DOTS: Final = 60
+"""A plot with a line per row is not longer than so many; `_curve` takes more."""
 NAMED: Final = 21
 """So many bars, at even distances, have their names below them in `_curve`."""
 
 
 def draw(asked: Asked, path: Path) -> None:
     """Draws what a directive asks for; the words ``curve`` and ``history`` choose other plots than dots."""
-    name = asked.options.get("style", "share" if asked.result.kind == "overhead" else "dots")
+    usual = "share" if asked.result.kind == "overhead" else "dots"
+    name = asked.options.get("style", usual if len(asked.result.rows) <= MOST_DOTS else "curve")
     with plt.rc_context(STYLE):
         figure = STYLES[name](asked)
         figure.savefig(
@@ -92,8 +95,10 @@ def _dots(asked: Asked) -> Any:
 
 
 def _label(asked: Asked, row: Row) -> str:
-    extra = f", {row['devices']} devices" if "devices" in row else ""
-    return f"{row[asked.kind.label]}{extra}"
+    extra = [f"{row['devices']} devices"] if "devices" in row else []
+    sizes = {other.get("size") for other in asked.result.rows}
+    extra += [row["size"]] if len(sizes) > 1 else []
+    return ", ".join([row[asked.kind.label], *extra])
 
 
 def _errorbars(
@@ -144,7 +149,7 @@ def _curve(asked: Asked) -> Any:
     axes.axhline(mean, color=COLOURS[2], linewidth=1, linestyle="--")
     axes.text(0, 1.03 * mean, f"geometric mean {mean:.2f}x", color=COLOURS[2], va="bottom")
     named = range(len(rows) - 1, -1, -max(1, round(len(rows) / NAMED)))
-    names = [rows[position][asked.kind.label] for position in named]
+    names = [_label(asked, rows[position]) for position in named]
     axes.set_xticks(named, names, rotation=40, ha="right", fontsize=7, rotation_mode="anchor")
     axes.set_title(
         f"{len(rows)} programs, one bar each: speed-up over XLA's default", fontsize=9, loc="left"

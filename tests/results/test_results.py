@@ -9,7 +9,7 @@ import pytest
 from benchmarks.results.__main__ import Add, add
 from benchmarks.results.kinds import KINDS
 from benchmarks.results.pages import PAGES, PLOTS, TEMPLATES, plots_of, render, rendered
-from benchmarks.results.record import DATA, ROOT, Result, load, load_all
+from benchmarks.results.record import DATA, ROOT, Result, load, load_all, save
 from graphopt.errors import ConfigError
 
 REPORT = {
@@ -102,6 +102,21 @@ def test_rows_that_are_measured_again_are_replaced_and_others_kept(tmp_path):
         result = add(Add(written, "d", append=True, machine="CPU"), tmp_path)
     assert {row["jax"]: row["speedup"] for row in result.rows} == {"0.10.2": 2.0, "0.11.2": 3.0}
     assert result.versions["jax"] == "0.11.2, 0.10.2"
+
+
+def test_a_report_adds_a_row_to_the_figures_over_commits(tmp_path):
+    first = {"name": "old", "date": "2026-11-01", "machine": "CPU", "speedup": 1.5}
+    save(Result("h", "history", "c", "m", {"jax": "1"}, "2026-11-01", "s", (first,)), tmp_path)
+    written = tmp_path / "report.json"
+    written.write_text(FORMATS["evaluation"])
+    for _ in range(2):
+        add(Add(written, "x", commit="new", history="h"), tmp_path)
+    history = load("h", tmp_path)
+    assert [row["name"] for row in history.rows] == ["old", "new"] and history.date == "2026-11-24"
+    assert history.rows[1]["speedup"] == 2.0 and history.rows[1]["smallest"] == 1.0
+    written.write_text(FORMATS["overhead"])
+    with pytest.raises(ConfigError, match="no ratios"):
+        add(Add(written, "x", history="h", machine="CPU"), tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "nothing measured here"])
