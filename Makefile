@@ -20,7 +20,7 @@ INTERPRETERS = for python in "python$$version" /usr/bin/python$$version /usr/loc
 		2>/dev/null && echo "$$python"; \
 done
 
-.PHONY: help venv demo test test-all lint types pytest bench docs dist results lock clean
+.PHONY: help venv demo test test-all lint types pytest bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,6 +64,7 @@ pytest: $(READY)
 bench: $(READY) ## measure on this machine
 	@$(BIN)/graphopt bench
 
+.PHONY: docs dist results
 docs: $(READY) ## build the site of the documents into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
