@@ -1,7 +1,7 @@
 """What the site of the documents shows beside the pages in ``docs``: pages made when it is built.
 
 The command line comes from the commands' own help, rules and rows from their tables. mkdocs calls
-`on_files`; see ``mkdocs.yml``.
+`on_files` and `on_page_markdown`; see ``mkdocs.yml``.
 """
 
 from __future__ import annotations
@@ -149,3 +149,18 @@ def on_files(files: Any, config: Any) -> Any:
     for path, make in PAGES.items():
         files.append(File.generated(config, path, content=make()))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Leaves the text of links to files of the repository beside ``docs``; called by mkdocs.
+
+    Where the repository is browsed such links work; the site does not hold what they lead to.
+    """
+    docs = Path(config.docs_dir)
+    folder = (docs / page.file.src_uri).parent
+
+    def outside(link: re.Match[str]) -> str:
+        target = (folder / link[2].partition("#")[0]).resolve()
+        return link[1] if target.exists() and not target.is_relative_to(docs) else link[0]
+
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)", outside, markdown)

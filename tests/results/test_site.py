@@ -3,6 +3,7 @@
 import inspect
 import re
 import typing
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -84,3 +85,17 @@ def test_tables_of_the_reference_hold_every_row():
         name for name in [*names, *(form.name for form in FORMS)] if f"| `{name}` |" not in text
     ] == []
     assert all(name in site.heuristic() for name in STEPS)
+
+
+@pytest.mark.parametrize(
+    ("link", "shown"),
+    [
+        ("[examples](../examples)", "examples"),
+        ("[note](../docs/tuning.md)", "[note](../docs/tuning.md)"),
+        ("[gone](../gone)", "[gone](../gone)"),
+    ],
+)
+def test_links_out_of_the_documents_become_text(link, shown):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="lazy.md"))
+    config = SimpleNamespace(docs_dir=str(DOCS))
+    assert site.on_page_markdown(f"See {link}.", page, config, None) == f"See {shown}."
