@@ -65,8 +65,9 @@ bench: $(READY) ## measure on this machine
 	@$(BIN)/graphopt bench
 
 .PHONY: docs dist results
+# Not --quiet: warnings that are not shown do not fail.
 docs: $(READY) ## build the site of the documents into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 dist: $(READY) ## build the packages into dist/ and check them
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check "build" "twine"
