@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ PAGES: Final = ROOT / "docs" / "results"
 PLOTS: Final = "plots"
 """Folder of plots beside the pages."""
 _DIRECTIVE: Final = re.compile(r"\{\{ *(.+?) *\}\}")
+_FENCED: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_WIDTH: Final = 118
 _MADE: Final = (
     "<!-- Made by `make results` from benchmarks/results/templates/{}: edit that. -->\n\n"
 )
@@ -236,7 +239,20 @@ def plots_of(template: str, results: Mapping[str, Result]) -> dict[str, Asked]:
 
 def rendered(template: Path, results: Mapping[str, Result]) -> str:
     """The text of a page."""
-    return _MADE.format(template.name) + render(template.read_text(), results)
+    parts = _FENCED.split(render(template.read_text(), results))
+    filled = [part if part.startswith("```") else _filled(part) for part in parts]
+    return _MADE.format(template.name) + "".join(filled)
+
+
+def _filled(text: str) -> str:
+    """Paragraphs broken anew, since figures took the place of directives; tables and the like as they are."""
+    paragraphs = re.split(r"(\n\s*\n|\A\n+|\n+\Z)", text)
+    return "".join(
+        textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        if part[:1].isalnum() or part[:1] in '"`'
+        else part
+        for part in paragraphs
+    )
 
 
 def render_all(only: Sequence[str] = (), folder: Path = PAGES) -> list[Path]:
