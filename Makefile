@@ -73,6 +73,19 @@ parallel: $(READY)
 bench: $(READY) ## measure on this machine
 	@$(BIN)/graphopt bench
 
+.PHONY: docs dist results
+# Not --quiet: warnings that are not shown do not fail.
+docs: $(READY) ## build the site of the documents into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(READY) ## build the packages into dist/ and check them
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "build" "twine"
+	@rm -rf dist && $(BIN)/python -m build --quiet --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+
+results: $(READY) ## render tables and plots of docs/results from docs/data
+	@$(BIN)/python -m benchmarks.results render
+
 # Needs only the interpreter, not the packages: it must work while the lock does not match pyproject.toml.
 lock: $(BIN)/python ## pin the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv
