@@ -229,8 +229,8 @@ class Queue:
     """What to do."""
     ids: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """Ids of items, for show and forget."""
-    store: Path | None = None
-    """Store with the queue; the user's store by default."""
+    store: str | None = None
+    """Path or URL of the store with the queue; the user's store by default."""
     json: bool = False
     """Print JSON."""
 

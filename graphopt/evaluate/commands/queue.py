@@ -22,7 +22,7 @@ from graphopt.store.queue import Listing, clear, find, forget, items
 from graphopt.store.queue_items import Item, State
 
 
-def run_queue(action: str, ids: Sequence[str], store: Path | None, as_json: bool) -> int:
+def run_queue(action: str, ids: Sequence[str], store: str | Path | None, as_json: bool) -> int:
     """Lists, shows, forgets or clears.
 
     Args:
@@ -139,7 +139,7 @@ def item_text(item: Item) -> str:
 
 
 def run_tune_queue(
-    store: Path | None,
+    store: str | Path | None,
     budget_s: float,
     limit_s: float,
     most: int | None,

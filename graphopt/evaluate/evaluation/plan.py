@@ -99,7 +99,7 @@ class Plan:
         }
 
     @property
-    def store_path(self) -> Path:
+    def store_path(self) -> str | Path:
         """The tuner's store."""
         return self.store or self.out / "store.sqlite"
 

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from graphopt.corpus.workloads import build_program, load_programs
@@ -61,7 +60,7 @@ def _policy(request: dict[str, Any]) -> tuple[NamedPolicy, StoredWinners | None]
         return resolve(request["policy"]), None
     return (
         NamedPolicy(STORED, STORED, lambda graph: None, built_in=True),
-        StoredWinners(Store(Path(request["store"]))),
+        StoredWinners(Store(request["store"])),
     )
 
 
@@ -124,7 +123,7 @@ def _tuned_columns(
         fn,
         *args,
         budget_s=request["budget_s"],
-        store=Store(Path(request["store"])),
+        store=Store(request["store"]),
         seed=request["seed"],
         name=name,
         listener=listener,
