@@ -29,7 +29,7 @@ from graphopt.store.winners import (
 )
 from store.test_store import make_winner
 
-PATIENT_S = 20.0
+PATIENT_S = 200.0
 """Deadline of tests that are about answers: other tests may have the cores."""
 
 
