@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 8 << 20
 """Longer texts of a winner are not fetched: no program of ours needs them, and rows may be anybody's."""
+
+ADDING: Final = frozenset({"put_kernel"})
+"""Statements that add to what is there: run twice, they count twice. All others may be repeated."""
 
 _CODE_FLAGS: Final = ("--xla_cpu", "--xla_backend", "--xla_llvm", "--xla_disable_hlo_passes")
 
@@ -113,11 +117,18 @@ class Store:
             StoreError: the store cannot be written.
         """
         whole = self._whole(changes)
-        try:
+        if isinstance(self._engine, SqliteEngine):
             self._engine.write(whole[self._noted :])
-            self._noted = True
-        except UnreachableError:
-            self._keep(whole)
+        else:
+            # A server that fails at the end may have written: what adds to a row must not be sent again.
+            adds = any(name in ADDING for name, _ in changes)
+            key = uuid.uuid4().hex if adds else None
+            try:
+                self._engine.write(key, whole[self._noted :])
+            except UnreachableError:
+                self._keep(whole, key)
+                return
+        self._noted = True
 
     def write_later(self, *changes: tuple[str, Mapping[str, Any]]) -> None:
         """`write` for those who must not wait for a server: it is sent by another thread.
@@ -138,10 +149,10 @@ class Store:
         whole = [(name, {**self.here, **values}) for name, values in changes]
         return [("add_environment", self.here), *whole]
 
-    def _keep(self, whole: list[tuple[str, Any]]) -> None:
+    def _keep(self, whole: list[tuple[str, Any]], key: str | None = None) -> None:
         assert self.outbox is not None and isinstance(self._engine, ServerEngine)
-        self.outbox.put(whole)
-        self.outbox.flush_later(self._engine.deliver)
+        self.outbox.put(whole, key)
+        self.outbox.flush_later(self._engine.write)
 
     def flush(self) -> int:
         """Sends what waits for the server; returns how many writes it took.
@@ -151,7 +162,7 @@ class Store:
         """
         if self.outbox is None or not isinstance(self._engine, ServerEngine):
             return 0
-        return self.outbox.flush(self._engine.deliver)
+        return self.outbox.flush(self._engine.write)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:

@@ -11,6 +11,7 @@ from support.captures import captured
 import graphopt
 from graphopt.errors import StoreError
 from graphopt.measure.adoption import StoredWinners
+from graphopt.plugin.modules import handle
 from graphopt.store import encode_decisions
 from graphopt.store.database import MOST_BYTES
 from graphopt.store.winners import get_options, get_winner, put_options, put_winner
@@ -24,12 +25,18 @@ def edit(store, statement: str, **values: object) -> None:
         connection.execute(sa.text(statement), values)
 
 
-def find(store, name: str = "knapsack"):
-    program = captured(name)
+def patient(store) -> StoredWinners:
+    """Winners of a store that wait for a server, however busy the machine is."""
     winners = StoredWinners(store)
     if winners.shared is not None:
-        winners.shared._asker.deadline_s = 20.0
-    return winners.find(program.graph, program.data)
+        winners.shared._asker.deadline_s = 200.0
+        winners.shared._asker.worked()
+    return winners
+
+
+def find(store, name: str = "knapsack"):
+    program = captured(name)
+    return patient(store).find(program.graph, program.data)
 
 
 def put_for(store, name: str, decisions: str, **fields: object) -> str:
@@ -111,10 +118,6 @@ def test_what_is_wrong_with_a_row_stands_in_the_report(store, clean_plugin):
     put_winner(store, make_winner(fingerprint=program.graph.fingerprint))
     edit(store, "UPDATE winners SET low=-1")
     graphopt.install("heuristic", store=store)
-    winners = StoredWinners(store)
-    if winners.shared is not None:
-        winners.shared._asker.deadline_s = 20.0
-    from graphopt.plugin.modules import handle
-
+    patient(store)
     handle(program.data)
     assert any("a winner cannot be used" in note for note in graphopt.report().notes)

@@ -14,6 +14,7 @@ from graphopt.machine import own_kind
 from graphopt.store import Store
 from graphopt.store.engines.asking import Asker, TooLateError
 from graphopt.store.engines.roles import initialise
+from graphopt.store.kernels import Kernel, all_kernels, put_kernels
 from graphopt.store.machine_costs import get_costs, put_costs
 from graphopt.store.shared import SharedWinners
 from graphopt.store.winners import (
@@ -28,7 +29,7 @@ from graphopt.store.winners import (
 )
 from store.test_store import make_winner
 
-PATIENT_S = 20.0
+PATIENT_S = 200.0
 """Deadline of tests that are about answers: other tests may have the cores."""
 
 
@@ -150,13 +151,15 @@ def test_writes_wait_for_a_server_and_arrive_once(server, database, store):
     server.kill()
     try:
         put_evaluation(store, "g", "meanwhile", 2.0, "ok", "")
-        assert store.outbox.counts() == (1, 0)
+        put_kernels(store, [Kernel("k", 1.0, 3, ())])
+        assert store.outbox.counts() == (2, 0)
     finally:
         server.start()
     store.flush()
     assert becomes(lambda: store.outbox.counts() == (0, 0), PATIENT_S)
     store.outbox._flusher.join(PATIENT_S)
     assert evaluations(store, "g") == [("meanwhile", 2.0), ("before", 1.0)]
+    assert [kernel.samples for kernel in all_kernels(store)] == [3]
 
 
 def test_a_delivery_that_is_repeated_changes_nothing(store):
@@ -164,7 +167,7 @@ def test_a_delivery_that_is_repeated_changes_nothing(store):
         "key": "k", "ns": 1.0, "samples": 1, "features": "[]", "seen": 1.0,
     })])  # fmt: skip
     for _ in range(2):
-        store._engine.deliver("one", change)
+        store._engine.write("one", change)
     assert store.rows("SELECT samples FROM kernels") == [(1,)]
 
 

@@ -32,7 +32,7 @@ BUSY_S: Final = 5.0
 
 FIRST_PAUSE_S: Final = 1.0
 
-Deliver = Callable[[str, Changes], None]
+Deliver = Callable[[str | None, Changes], None]
 
 _logger = logging.getLogger("graphopt")
 
@@ -62,8 +62,12 @@ class Outbox:
         self._lock = threading.Lock()
         self._flusher: threading.Thread | None = None
 
-    def put(self, changes: Changes) -> None:
+    def put(self, changes: Changes, key: str | None = None) -> None:
         """Keeps the changes of one transaction until they are sent.
+
+        Args:
+            changes: names of statements with their values.
+            key: of the delivery, where it was tried before; a new one by default.
 
         Raises:
             StoreError: too much waits already, or the file cannot be written.
@@ -75,7 +79,7 @@ class Outbox:
                 raise self._error(f"is full: {count} writes wait for the server")
             connection.execute(
                 "INSERT INTO waiting (id, changes, seen) VALUES (?, ?, ?)",
-                (uuid.uuid4().hex, text, time.time()),
+                (key or uuid.uuid4().hex, text, time.time()),
             )
 
     def counts(self) -> tuple[int, int]:

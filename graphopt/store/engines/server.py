@@ -74,20 +74,11 @@ class ServerEngine:
         with server_errors(self.url, "read"):
             return self._ask(read)
 
-    def write(self, changes: Changes) -> None:
-        """Runs statements, each with its values, in one transaction.
-
-        Raises:
-            UnreachableError: the server does not answer; whether it has written, nobody knows.
-            StoreError: it refuses.
-        """
-        self.deliver(None, changes)
-
-    def deliver(self, key: str | None, changes: Changes) -> None:
-        """The same, unless that was done before under the same key.
+    def write(self, key: str | None, changes: Changes) -> None:
+        """Runs statements, each with its values, in one transaction, unless that was done under the same key.
 
         Args:
-            key: of the delivery; None for a write that is not repeated.
+            key: of the delivery; None for a write that may be repeated.
             changes: names of statements with their values.
 
         Raises:
