@@ -68,6 +68,7 @@ class Runs:
             self.start()
             begin = time.monotonic()
             while not self._ended():
+                print(f"{self.runs[-1].name}: {dict(self.done)}", end="\r", flush=True)
                 if time.monotonic() - begin > RUN_S:
                     raise AssertionError(f"{self.runs[-1]} does not end")
                 time.sleep(self.random.uniform(*PAUSE_S))
