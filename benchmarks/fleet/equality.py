@@ -60,15 +60,19 @@ def run(count: int, out: Path) -> None:
     rows: list[dict[str, Any]] = []
     with cluster(1) as made, RayExecutor(made.address) as far:
         near = LocalExecutor()
-        for request in requests(PROGRAMS[: count or None]):
-            looks: dict[str, list[list[float]]] = {"local": [], "ray": []}
-            for turn in range(ROUNDS):
-                order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
+        asked = requests(PROGRAMS[: count or None])
+        looks: list[dict[str, list[list[float]]]] = [{"local": [], "ray": []} for _ in asked]
+        for turn in range(ROUNDS):
+            order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
+            for request, found in zip(
+                asked, looks, strict=True
+            ):  # another task each time: a new child
                 for which in order:
-                    looks[which].append(measured(far if which == "ray" else near, request))
+                    found[which].append(measured(far if which == "ray" else near, request))
                     close_duels()
-            rows += _rows(request.label, looks)
-            print(f"{request.label}: {len(rows)} duels compared", flush=True)
+            print(f"round {turn + 1} of {ROUNDS}", flush=True)
+        for request, found in zip(asked, looks, strict=True):
+            rows += _rows(request.label, found)
         import ray
 
         far.close()

@@ -8,7 +8,6 @@ killed: without it there is no cluster, and Ray's own answer to that is a Redis 
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -68,6 +67,7 @@ class Runs:
             self.start()
             begin = time.monotonic()
             while not self._ended():
+                print(f"{self.runs[-1].name}: {dict(self.done)}", end="\r", flush=True)
                 if time.monotonic() - begin > RUN_S:
                     raise AssertionError(f"{self.runs[-1]} does not end")
                 time.sleep(self.random.uniform(*PAUSE_S))
@@ -132,8 +132,6 @@ def run(count: int, out: Path) -> None:
         extra = sum(len(set(one) - expected) for one in found)
         twice = sum(one.total() - len(one) for one in found)
         parts = sum(len(list(path.glob("*.zip"))) for path in runs.runs)
-        cards = Counter(json.dumps(sorted(one)) for one in found)
-        assert len(cards) == 1 or lost or extra
     result = {
         "kills": dict(runs.done), "runs": len(found), "duels": sum(one.total() for one in found),
         "duels_of_one_run": len(expected), "parts": parts, "lost": lost, "unexpected": extra,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from graphopt.executing.places import Facts, facts_here
 from graphopt.executing.request import FAILED, Answer, Request
 from graphopt.executing.telemetry import counted_by_ray
@@ -13,6 +15,8 @@ class MeasuringActor:
 
     def __init__(self) -> None:
         """Looks at the machine."""
+        # Ray sets it to the cores that it counts; what is measured must not depend on Ray.
+        os.environ.pop("OMP_NUM_THREADS", None)
         self._facts = facts_here()
 
     def facts(self) -> Facts:

@@ -9,10 +9,10 @@ import time
 import pytest
 from support.fleet import numbered
 
+from graphopt.executing import ray_executor
 from graphopt.executing.executor import ExecutorError, own_needs
 from graphopt.executing.local_cluster import ENVIRONMENT, node_options
-from graphopt.executing.places import MACHINE_LABEL
-from graphopt.executing.ray_executor import MOST_TRIES, RayExecutor
+from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Needs
 
 pytest.importorskip("ray")
@@ -80,12 +80,13 @@ def test_killed_actors_lose_nothing_and_do_nothing_twice(executor):
     assert max(a.tries for a in answers) <= 3
 
 
-def test_what_kills_its_process_each_time_is_given_up(executor):
+def test_what_kills_its_process_each_time_is_given_up(executor, monkeypatch):
+    monkeypatch.setattr(ray_executor, "MOST_TRIES", 2)
     executor.submit(numbered(1, dies=True))
     executor.submit(numbered(2))
     answers = {a.id: a for a in executor.results()}
     lost, good = (answers[numbered(1, dies=True).id], answers[numbered(2).id])
-    assert (lost.status, lost.tries) == ("lost", MOST_TRIES)
+    assert (lost.status, lost.tries) == ("lost", 2)
     assert good.ok
 
 
@@ -96,19 +97,16 @@ def test_no_machine_of_the_kind(cluster):
             list(executor.results())
 
 
-def test_a_node_that_dies_and_one_that_says_it_fits_but_does_not(cluster, executor):
+def test_a_node_that_dies(cluster, executor):
     third = cluster.add_node(**node_options())
-    liar = cluster.add_node(**node_options(**{MACHINE_LABEL: "other"}))
-    for number in range(9):
-        executor.submit(numbered(number, own_needs(), seconds=0.3))
+    for number in range(8):
+        executor.submit(numbered(number, own_needs(), seconds=0.2))
     answers = []
     for answer in executor.results():
         answers.append(answer)
         if len(answers) == 2:
             cluster.remove_node(third, allow_graceful=False)
-    assert sorted(a.body["number"] for a in answers) == list(range(9))
-    assert len({a.body["pid"] for a in answers}) <= 3  # nothing ran on the fourth
-    cluster.remove_node(liar, allow_graceful=False)
+    assert sorted(a.body["number"] for a in answers) == list(range(8))
 
 
 def test_closing_ends_the_actors_and_frees_the_machines(cluster):

@@ -133,6 +133,7 @@ class Notes:
     Attributes:
         folder: of both.
         known: keys of duels of this machine and these versions.
+        gains: log ratios of those that were faster beyond doubt.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -145,11 +146,13 @@ class Notes:
         self.source = provenance()
         self.journal = folder / JOURNAL
         self.known: set[str] = set()
+        self.gains: dict[str, float] = {}
         for part in read_parts(folder):
             if part.card["machine"] == self.source["machine"] and (
                 part.card["jaxlib"] == self.source["jaxlib"]
             ):
-                self.known.update(row["key"] for row in part.duels)
+                for row in part.duels:
+                    self._know(row)
 
     def note_task(self, row: Row, data: bytes) -> None:
         """Keeps a task."""
@@ -158,8 +161,13 @@ class Notes:
 
     def note_duel(self, row: Row) -> None:
         """Keeps a duel."""
-        self.known.add(row["key"])
+        self._know(row)
         add_to_journal(self.journal, {"duel row": row})
+
+    def _know(self, row: Row) -> None:
+        self.known.add(row["key"])
+        if row.get("status") == "ok" and row.get("low", 0.0) > 0.0:
+            self.gains[row["key"]] = row["log_ratio"]
 
     def finish(self, **facts: Any) -> Path | None:
         """Writes a part of what the journal holds, and ends the journal; None if it holds no duel."""
@@ -237,7 +245,7 @@ class _Collecting:
         graph = build_graph(problem.data, allow_donation=True)
         tasks = distinct(cut(graph, least_share=self.plan.least_share)).values()
         collectors = [Collector(equal[0]) for equal in tasks]
-        todo = [c for c in collectors if any(not self.known(c.key(e)) for e in c.singles())]
+        todo = [c for c in collectors if c.is_open(self.known, self.notes.gains)]
         if not todo or self.over:
             return
         self.tell(f"{problem.name}: recording inputs of {len(todo)} tasks", self.done)
@@ -254,9 +262,14 @@ class _Collecting:
         self.tell(what, self.done)
         row = collector.row(problem.name, problem.family, given is not None)
         self.notes.note_task(row, task.data)
-        run = TaskRun(what, collector, packed_inputs(given), self.needs, self.known)
+        run = TaskRun(
+            what, collector, packed_inputs(given), self.needs, self.known, self.notes.gains
+        )
         for request in run.singles(self.executor.batch):
             self._submit(run, request)
+        last = run.together()
+        if last is not None:  # an earlier run held the singles
+            self._submit(run, last)
 
     def _submit(self, run: TaskRun, request: Request) -> None:
         self.runs[request.id] = run

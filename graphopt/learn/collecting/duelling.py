@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,12 +65,14 @@ class Collector:
             found.insert(0, Experiment("heuristic", -1, 0.0, "default", own))
         return list({(e.rival, e.edits): e for e in reversed(found)}.values())[::-1]
 
-    def together(self, clear: Sequence[tuple[Experiment, float]]) -> Experiment | None:
+    def together(self, gains: Mapping[str, float]) -> Experiment | None:
         """All alternatives that gained, best first, as far as none changes what another does.
 
         Args:
-            clear: experiments whose gain is beyond doubt, and their log ratios.
+            gains: key -> log ratio of duels with a gain beyond doubt.
         """
+        keys = {self.key(e): e for e in self.singles() if e.rival == "heuristic"}
+        clear = [(experiment, gains[key]) for key, experiment in keys.items() if key in gains]
         taken: dict[tuple[str, int], Edit] = {}
         count = 0
         for experiment, _ in sorted(clear, key=lambda pair: -pair[1]):
@@ -81,6 +83,13 @@ class Collector:
         if count < 2:
             return None
         return Experiment("together", -1, 0.0, "heuristic", tuple(taken.values()))
+
+    def is_open(self, known: Callable[[str], bool], gains: Mapping[str, float]) -> bool:
+        """True if there is a duel that is not known, the one of all gains together counted."""
+        if any(not known(self.key(experiment)) for experiment in self.singles()):
+            return True
+        last = self.together(gains)
+        return last is not None and not known(self.key(last))
 
     def rival(self, experiment: Experiment) -> Decisions:
         """What an experiment is measured against."""

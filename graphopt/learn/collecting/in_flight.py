@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from graphopt.executing.request import Answer, Needs, Request
 from graphopt.learn.collecting.duel_requests import FATAL, GIVE_UP, duels_request, held
@@ -22,7 +22,13 @@ class TaskRun:
     """
 
     def __init__(
-        self, name: str, collector: Collector, inputs: tuple[bytes, ...], needs: Needs, known: Known
+        self,
+        name: str,
+        collector: Collector,
+        inputs: tuple[bytes, ...],
+        needs: Needs,
+        known: Known,
+        gains: Mapping[str, float],
     ) -> None:
         """Asks for nothing yet.
 
@@ -32,11 +38,11 @@ class TaskRun:
             inputs: packed inputs of the task.
             needs: machines whose times count.
             known: duels that are not to be held.
+            gains: key -> log ratio of duels that gained beyond doubt, as they become known.
         """
         self.name, self.collector, self.left = name, collector, False
-        self._inputs, self._needs, self._known = inputs, needs, known
+        self._inputs, self._needs, self._known, self._gains = inputs, needs, known, gains
         self._asked: dict[str, tuple[Experiment, ...]] = {}
-        self._clear: list[tuple[Experiment, float]] = []
         self._fatal = 0
         self._closed = False
 
@@ -58,8 +64,6 @@ class TaskRun:
         for experiment, duel in zip(experiments, held(answer), strict=False):
             self._fatal = self._fatal + 1 if duel.status in FATAL else 0
             self.left = self.left or self._fatal >= GIVE_UP
-            if duel.is_clear and duel.low > 0.0 and experiment.rival == "heuristic":
-                self._clear.append((experiment, duel.log_ratio))
             rows.append(self.collector.duel_row(experiment, duel))
         return rows
 
@@ -68,7 +72,7 @@ class TaskRun:
         if self._asked or self.left or self._closed:
             return None
         self._closed = True
-        last = self.collector.together(self._clear)
+        last = self.collector.together(self._gains)
         if last is None or self._known(self.collector.key(last)):
             return None
         return self._request((last,))

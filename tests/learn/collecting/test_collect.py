@@ -107,13 +107,16 @@ def test_experiments_differ_and_include_the_heuristic():
 def test_gains_that_do_not_overlap_are_tried_together():
     collector = Collector(cut(captured("adam_step").graph)[0])
     singles = [e for e in collector.singles() if e.rival == "heuristic"]
-    assert collector.together([(singles[0], 0.1)]) is None
+    assert collector.together({collector.key(singles[0]): 0.1}) is None
     first = singles[0]
     rest = next(e for e in singles if not {x[:2] for x in e.edits} & {x[:2] for x in first.edits})
-    both = collector.together([(rest, 0.1), (first, 0.3)])
+    gains = {collector.key(rest): 0.1, collector.key(first): 0.3}
+    both = collector.together(gains)
     assert set(both.edits) == {*first.edits, *rest.edits}
-    clash = collector.together([(first, 0.3), (rest, 0.1), (first, 0.05)])
-    assert set(clash.edits) == set(both.edits)
+    gains |= {collector.key(e): 0.05 for e in singles if e.edits[0][:2] == first.edits[0][:2]}
+    gains[collector.key(first)] = 0.3
+    clash = collector.together(gains)
+    assert {*first.edits} <= set(clash.edits)
 
 
 def test_two_runs_do_not_measure_at_once(tmp_path):

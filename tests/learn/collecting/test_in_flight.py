@@ -28,8 +28,8 @@ def collector():
     return Collector(cut(captured("adam_step").graph)[0])
 
 
-def run_of(collector, known=lambda key: False):
-    return TaskRun("adam", collector, (), Needs(), known)
+def run_of(collector, known=lambda key: False, gains=None):
+    return TaskRun("adam", collector, (), Needs(), known, {} if gains is None else gains)
 
 
 def answer(request, row):
@@ -38,7 +38,8 @@ def answer(request, row):
 
 
 def test_singles_come_first_and_gains_together_last(collector):
-    run = run_of(collector)
+    gains = {}
+    run = run_of(collector, gains=gains)
     requests = list(run.singles(3))
     sizes = [len(r.body["pairs"]) for r in requests]
     assert sum(sizes) == len(collector.singles()) and set(sizes[:-1]) == {3}
@@ -46,6 +47,7 @@ def test_singles_come_first_and_gains_together_last(collector):
     for request in requests:
         assert run.together() is None and run.outstanding
         rows += run.take(answer(request, GAIN))
+    gains.update((row["key"], row["log_ratio"]) for row in rows)
     assert [row["key"] for row in rows] == [collector.key(e) for e in collector.singles()]
     last = run.together()
     (row,) = run.take(answer(last, GAIN))
@@ -59,6 +61,19 @@ def test_known_duels_are_not_asked_for(collector):
     (request,) = run.singles(8)
     assert run.keys(request) == [keys[1]]
     assert run.forget(request) == [keys[1]] and not run.outstanding
+
+
+def test_what_an_earlier_run_left_undone_is_the_duel_of_all_gains(collector):
+    keys = {collector.key(e) for e in collector.singles()}
+    gains = dict.fromkeys(keys, 0.5)
+    known = set(keys)
+    assert collector.is_open(known.__contains__, gains)
+    run = run_of(collector, known.__contains__, gains)
+    assert list(run.singles(8)) == []
+    last = run.together()
+    known.update(run.keys(last))
+    assert not collector.is_open(known.__contains__, gains)
+    assert not collector.is_open(keys.__contains__, {})
 
 
 def test_a_task_is_left_after_fatal_vectors_in_a_row(collector):
