@@ -181,18 +181,13 @@ class Tune:
     def run(self) -> int:
         """Exit status 1 if results differ."""
         if self.queue:
-            from graphopt.evaluate.commands.queue import run_tune_queue
+            from graphopt.evaluate.commands.queue import Plan, run_tune_queue
 
-            run_tune_queue(
-                self.store,
-                self.budget_s,
-                self.limit_s,
-                self.items or None,
-                self.max_load,
-                self.follow,
-                self.json,
+            plan = Plan(
+                self.store, self.budget_s, self.limit_s, self.items, self.max_load, self.follow,
                 self.executor,
-            )
+            )  # fmt: skip
+            run_tune_queue(plan, self.json)
             return 0
         from graphopt.evaluate.commands.elsewhere import tune_elsewhere
         from graphopt.evaluate.commands.tune import move_winners, run_tune
