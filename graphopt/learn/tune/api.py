@@ -155,15 +155,8 @@ def search_module(
 ) -> tuple[list[ModuleResult], bool]:
     """The best few decisions of one module, best first, and whether the search was interrupted.
 
-    Args:
-        data: the module as XLA's hook receives it.
-        inputs: one array per parameter; None for made-up ones.
-        store: what is known of the module, and where measurements go.
-        seed: of the search.
-        share_s: seconds to spend.
-        evaluations: most candidates; None for no limit.
-        tell: told of progress: stage, message, candidates, best ratio so far.
-        suggest: starting points of a graph.
+    `data` and `inputs` are as for `Runner`; `share_s` are seconds to spend, `evaluations` most candidates;
+    `tell` takes stage, message, candidates, best ratio so far; `suggest` gives starting points of a graph.
     """
     try:
         graph = build_graph(data, allow_donation=True)
