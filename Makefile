@@ -5,8 +5,9 @@ VENV ?= .venv
 # Set PYTHON to choose the interpreter the environment is made with; else the newest of VERSIONS that is installed.
 PYTHON ?=
 VERSIONS ?= 3.13 3.12 3.11
-# Two workers: more would make tests that compile compete for the cores.
-PYTEST_FLAGS ?= -n 2
+# Two workers: more would make tests that compile compete for the cores. Each takes half of the tests as they stand, so
+# that what the tests of a module share is made once, and the first to end takes over half of what the other has left.
+PYTEST_FLAGS ?= -n 2 --dist worksteal
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
@@ -20,7 +21,7 @@ INTERPRETERS = for python in "python$$version" /usr/bin/python$$version /usr/loc
 		2>/dev/null && echo "$$python"; \
 done
 
-.PHONY: help venv demo test test-all lint types pytest bench lock clean
+.PHONY: help venv demo test test-all lint types pytest serial parallel bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,7 +32,9 @@ venv: $(READY) ## build the environment in .venv (the other targets do it when n
 demo: $(READY) ## see the optimizer at work on a few programs
 	@$(BIN)/graphopt demo
 
-test: lint types pytest ## everything that must pass: lint, types, tests
+# Types are checked beside the tests, which leave a core idle here and there; not beside the serial ones.
+test: lint serial ## everything that must pass: lint, types, tests
+	@$(MAKE) --no-print-directory -j 2 types parallel
 
 # An environment per version, beside the usual one: .venv-3.13 and so on.
 test-all: ## the same on every Python of VERSIONS that is installed
@@ -56,13 +59,32 @@ types: $(READY) ## static types
 	@echo "mypy"
 	@$(BIN)/mypy
 
-# The serial tests go first and alone, so that nothing else disturbs their timings. Exit status 5: there are none.
-pytest: $(READY)
-	@$(BIN)/pytest -q -m serial || [ $$? -eq 5 ]
+pytest: serial parallel
+
+# The serial tests go first and alone, so that nothing else disturbs their timings. Only files that have some are
+# collected: importing all of them takes as long as a hundred tests.
+serial: $(READY)
+	@files=$$(grep -rl --include='test_*.py' 'mark\.serial' tests); \
+	[ -z "$$files" ] || $(BIN)/pytest -q -m serial $$files
+
+parallel: $(READY)
 	@$(BIN)/pytest -q -m "not serial" $(PYTEST_FLAGS)
 
 bench: $(READY) ## measure on this machine
 	@$(BIN)/graphopt bench
+
+.PHONY: docs dist results
+# Not --quiet: warnings that are not shown do not fail.
+docs: $(READY) ## build the site of the documents into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(READY) ## build the packages into dist/ and check them
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "build" "twine"
+	@rm -rf dist && $(BIN)/python -m build --quiet --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+
+results: $(READY) ## render tables and plots of docs/results from docs/data
+	@$(BIN)/python -m benchmarks.results render
 
 # Needs only the interpreter, not the packages: it must work while the lock does not match pyproject.toml.
 lock: $(BIN)/python ## pin the newest versions that pyproject.toml allows

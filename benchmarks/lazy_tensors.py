@@ -103,13 +103,16 @@ def _cached_sync(budget_s: float) -> str:
     return ", ".join(f"{n} operations {cost:.0f} us" for n, cost in costs.items())
 
 
-def _mlp(rng: np.random.Generator, width: int) -> tuple[list[Any], Any, Any]:
+def mlp(rng: np.random.Generator, width: int) -> tuple[list[Any], Any, Any]:
+    """Weights of a four-layer perceptron, and a batch of inputs [128, 64] and labels [128]."""
     shapes = ((64, width), (width, width), (width, width), (width, 10))
     weights = [(rng.normal(size=s) / s[0] ** 0.5).astype(np.float32) for s in shapes]
     return weights, rng.normal(size=(128, 64)).astype(np.float32), rng.integers(0, 10, 128)
 
 
-def _jax_step() -> Callable[..., Any]:
+def jax_training_step() -> Callable[..., Any]:
+    """A step of the training in jax, not compiled: (weights, momenta, x, y) -> the same and the loss."""
+
     def loss(ws: Any, x: Any, y: Any) -> Any:
         for w in ws[:-1]:
             x = jax.nn.gelu(x @ w)
@@ -121,10 +124,11 @@ def _jax_step() -> Callable[..., Any]:
         ms = [0.9 * m + g for m, g in zip(ms, grads, strict=True)]
         return [w - 0.01 * m for w, m in zip(ws, ms, strict=True)], ms, value
 
-    return jax.jit(step)
+    return step
 
 
-def _lazy_loss(ws: Any, x: Any, y: Any) -> Any:
+def lazy_loss(ws: Any, x: Any, y: Any) -> Any:
+    """Cross entropy of the perceptron, on lazy tensors."""
     for w in ws[:-1]:
         x = lt.nn.gelu(x @ w)
     return lt.mean(lt.nn.cross_entropy(x @ ws[-1], y))
@@ -139,8 +143,8 @@ def training_steps(width: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
     Neither waits within the steps, as in a training loop: the host prepares one step while the device
     works on the one before.
     """
-    weights, x, y = _mlp(np.random.default_rng(0), width)
-    step = _jax_step()
+    weights, x, y = mlp(np.random.default_rng(0), width)
+    step = jax.jit(jax_training_step())
     with_jax: dict[str, Any] = {
         "w": [jnp.asarray(w) for w in weights], "m": [jnp.zeros(w.shape) for w in weights],
         "x": jnp.asarray(x), "y": jnp.asarray(y, jnp.int32),
@@ -149,7 +153,7 @@ def training_steps(width: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
         "w": [lt.asarray(w) for w in weights], "m": [lt.zeros(w.shape) for w in weights],
         "x": lt.asarray(x), "y": lt.asarray(y.astype(np.int32)),
     }  # fmt: skip
-    gradient = lt.value_and_grad(_lazy_loss)
+    gradient = lt.value_and_grad(lazy_loss)
 
     def jax_step() -> None:
         for _ in range(STEPS_PER_SAMPLE):

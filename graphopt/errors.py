@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Final
 
 
 class GraphOptError(Exception):
@@ -132,12 +134,46 @@ class MeasureError(GraphOptError):
     """Raised when a module cannot be compiled, run or timed apart from its program."""
 
 
+_NOT_THE_USERS: Final = ("graphopt", "jax", "jaxlib")
+"""Packages whose frames say nothing to the author of a program."""
+
+
+def own_traceback(error: GraphOptError) -> str:
+    """Traceback of the user's program that an error stands on, without frames of graphopt, jax and Python.
+
+    Returns:
+        text that ends with a new line; empty where no line of the user's was running.
+    """
+    cause = error.__cause__
+    if cause is None or isinstance(cause, GraphOptError):
+        return ""
+    found = traceback.TracebackException.from_exception(cause, compact=True)
+    found.stack = traceback.StackSummary.from_list([f for f in found.stack if _is_users(f)])
+    return "".join(found.format(chain=False)) if found.stack else ""
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is outside of the packages that are not the user's, wherever they are installed."""
+    if frame.filename.startswith("<frozen "):
+        return False
+    packages = (sys.modules.get(name) for name in _NOT_THE_USERS)
+    homes = [Path(p.__file__).parent for p in packages if p is not None and p.__file__]
+    above = PurePath(frame.filename).parents
+    of_python = Path(os.__file__).parent in above and not any(
+        p.name == "site-packages" for p in above
+    )
+    return not of_python and not any(home in above for home in homes)
+
+
 def exit_status(program: str, run: Callable[[], int]) -> int:
-    """What a command returns: `run`'s status, 2 with a message for our errors, 130 after an interrupt."""
+    """What a command returns: `run`'s status, 2 with a message for our errors, 130 after an interrupt.
+
+    Where the user's program raised, its own traceback comes before the message.
+    """
     try:
         return run()
     except GraphOptError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print(f"{own_traceback(error)}{program}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -10,8 +10,10 @@ from typing import Any, Final
 import jax
 
 from graphopt import jax_private
+from graphopt.learn.tune.options import option_choices
 from graphopt.learn.tune.subject import lowered_digest
 from graphopt.store import Store
+from graphopt.store.shared import shared_winners
 from graphopt.store.winners import get_options
 
 MAX_SIGNATURES: Final = 1024
@@ -34,7 +36,7 @@ def jit(
 
     Args:
         fn: a jittable function; None returns a decorator, as ``jax.jit`` does.
-        store: store or path of it where options were stored; the user's store by default.
+        store: store, or its path or URL, where options were stored; the user's store by default.
         **options: of ``jax.jit``. Compile options among them win over stored ones.
     """
     if fn is None:
@@ -105,6 +107,11 @@ def _options(store: Store, jitted: Any, args: Any, kwargs: Any) -> dict[str, str
     try:
         if not store.exists():
             return {}
-        return get_options(store, lowered_digest(jitted.lower(*args, **kwargs)))
+        program = lowered_digest(jitted.lower(*args, **kwargs))
+        if store.url is None:
+            return get_options(store, program)
+        found = shared_winners(store).options(program)
+        # Others may have written it, and options can do more than change speed.
+        return found if found in option_choices() else {}
     except Exception:
         return {}

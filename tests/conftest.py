@@ -1,10 +1,16 @@
 """What every test needs before it imports jax."""
 
 import os
+import shutil
 import signal
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import PurePath
 
 import pytest
 from hypothesis import settings
+from support.shared import VARIABLE
 
 # The tests are about the CPU backend, on whatever machine they run.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -48,3 +54,76 @@ def clean_plugin():
     yield
     graphopt.uninstall()
     graphopt.reset_report()
+
+
+def pytest_configure(config):
+    """Makes the folder that the workers share; they inherit its name."""
+    if not hasattr(config, "workerinput"):
+        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="graphopt-tests-")
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop(VARIABLE), ignore_errors=True)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu", action="store_true", help="print CPU seconds of the tests by folder")
+
+
+_spent_s = 0.0
+
+
+def _cpu_s():
+    """CPU seconds of this process, of its children that have ended, and of forks."""
+    forks = sys.modules.get("support.forks")
+    return sum(os.times()[:4]) + (forks.spent_s if forks else 0.0)
+
+
+def pytest_collection_finish():
+    """What importing and collecting took is no test's."""
+    global _spent_s
+    _spent_s = _cpu_s()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Notes CPU seconds since the last report, those of children that have ended among them."""
+    global _spent_s
+    report = yield
+    now = _cpu_s()
+    report.user_properties.append(("cpu_s", now - _spent_s))
+    _spent_s = now
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("--cpu"):
+        return
+    tests, seconds = defaultdict(set), defaultdict(float)
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "cpu_s":
+                folder = str(PurePath(*PurePath(report.nodeid.partition("::")[0]).parts[:2]))
+                tests[folder].add(report.nodeid)
+                seconds[folder] += value
+    terminalreporter.section("CPU seconds")
+    for folder in sorted(seconds, key=seconds.__getitem__, reverse=True):
+        count = len(tests[folder])
+        terminalreporter.write_line(f"{seconds[folder]:8.1f} s {count:5} tests  {folder}")
+    total = sum(seconds.values())
+    terminalreporter.write_line(f"{total:8.1f} s {sum(map(len, tests.values())):5} tests")
+
+
+@pytest.fixture(scope="module")
+def plain_code():
+    """Code that LLVM hardly optimises, which takes a third less to compile.
+
+    For tests of what training and networks compute, to a tolerance; not for those of rewrites, whose
+    promise is about the code that users get.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

@@ -27,7 +27,7 @@ from graphopt.policy.registry import DEFAULT
 
 COMMANDS = (
     "demo", "fill", "collect", "ship", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench",
-    "doctor",
+    "doctor", "store",
 )  # fmt: skip
 
 
@@ -142,12 +142,10 @@ def test_wrong_usage(arguments, capsys):
         ("demo --graphs nonsense", "nonsense"),
         ("demo --workloads nonsense", "nonsense"),
         ("demo --workloads some_workloads:EMPTY", "EMPTY"),
-        ("demo --workloads some_workloads:UNBUILDABLE", "no such data set"),
         ("demo --workloads some_workloads:RUBBISH", "rubbish"),
         ("demo --workloads some_workloads:WAVES --policy nonsense", "nonsense"),
         ("capture nonsense", "nonsense"),
         ("capture some_workloads:nonsense", "nonsense"),
-        ("capture some_workloads:unbuildable", "no such data set"),
         ("capture some_workloads:rubbish", "rubbish"),
         ("capture some_workloads:WAVES", "WAVES"),
         ("bench nonsense", "nonsense"),
@@ -160,6 +158,19 @@ def test_errors_are_one_line_on_stderr(workloads, capsys, command, message):
     (line,) = (line for line in errors.splitlines() if line.startswith("graphopt: "))
     assert message in line
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    "command", ["capture some_workloads:unbuildable", "demo --workloads some_workloads:UNBUILDABLE"]
+)
+def test_a_program_that_raises_shows_its_own_traceback_first(workloads, capsys, command):
+    assert main(command.split()) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    (place,) = (line for line in lines if "File " in line)
+    assert "some_workloads.py" in place and place.endswith("in unbuildable")
+    assert lines[-2] == "OSError: no such data set"
+    assert lines[-1].startswith("graphopt: ") and "cannot be built" in lines[-1]
 
 
 def test_the_exit_status_reaches_the_shell(tmp_path):
@@ -237,9 +248,12 @@ def calls(monkeypatch):
     return replace
 
 
-@pytest.mark.parametrize(("equal", "status"), [(True, 0), (False, 1)])
-def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, status):
-    seen = calls("graphopt.evaluate.commands.demo", "run_demo", [SimpleNamespace(equal=equal)])
+@pytest.mark.parametrize(
+    ("equal", "chaotic", "status"), [(True, False, 0), (False, True, 0), (False, False, 1)]
+)
+def test_demo_passes_its_options_on_and_fails_on_differences(calls, equal, chaotic, status):
+    row = SimpleNamespace(equal=equal, chaotic=chaotic)
+    seen = calls("graphopt.evaluate.commands.demo", "run_demo", [row])
     assert main(["demo"]) == status
     options = "--policy xla-default --graphs a b --workloads m:W --budget-s 0.5 --out rows.json"
     assert main(["demo", *options.split()]) == status

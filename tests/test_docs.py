@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGES = sorted((Path(__file__).resolve().parent.parent / "docs").glob("*.md"))
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n\Z")
 """What stands above a block that cannot run here, with the reason."""
 
@@ -55,7 +56,7 @@ def blocks() -> list[tuple[str, str, bool]]:
     for page in sorted(PAGES, key=lambda p: (p.name != FIRST, p.name)):
         text = page.read_text()
         for found in re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-            place = f"{page.name}:{text.count(chr(10), 0, found.start()) + 1}"
+            place = f"{page.relative_to(DOCS)}:{text.count(chr(10), 0, found.start()) + 1}"
             out.append((place, found[1], not NOT_RUN.search(text[: found.start()])))
     return out
 
@@ -84,3 +85,10 @@ def test_python_blocks_run(tmp_path):
 
 def test_few_blocks_do_not_run():
     assert sum(not runs for _, _, runs in blocks()) <= 2
+
+
+def test_lines_are_short():
+    """Tables and addresses cannot be broken."""
+    for page in [*PAGES, DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
+        long = [line for line in page.read_text().splitlines() if len(line) > 120]
+        assert all(line.startswith("|") for line in long), (page.name, long)

@@ -7,7 +7,15 @@ from multiprocessing import get_context
 import pytest
 
 from graphopt import errors
-from graphopt.errors import DecisionError, GraphOptError, VerificationError
+from graphopt.corpus import Program
+from graphopt.corpus.workloads import build_program, load_attribute
+from graphopt.errors import (
+    DecisionError,
+    GraphOptError,
+    VerificationError,
+    WorkloadError,
+    own_traceback,
+)
 
 TEXT = {"what": "a value is outside its mask", "where": "node 3", "fix": "Take another value."}
 FIELDS = {
@@ -91,3 +99,22 @@ def test_the_parts_of_the_message_are_required():
         GraphOptError(what="something", where="somewhere")
     with pytest.raises(TypeError):
         GraphOptError("positional")
+
+
+def test_an_error_of_the_users_program_keeps_its_own_traceback():
+    def program():
+        raise OSError("no data")
+
+    with pytest.raises(WorkloadError) as caught:
+        build_program(Program("mine", "user", program, "a program"), "mine")
+    lines = own_traceback(caught.value).splitlines()
+    assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "OSError: no data"
+    (place,) = (line for line in lines if "File " in line)
+    assert __file__ in place and place.endswith("in program")
+
+
+@pytest.mark.parametrize("spec", ["no_such_module:x", "json:WORKLOADS"])
+def test_without_a_line_of_the_user_there_is_no_traceback(spec):
+    with pytest.raises(WorkloadError) as caught:
+        load_attribute(spec)
+    assert own_traceback(caught.value) == ""

@@ -1,11 +1,13 @@
-"""The tests of third-party libraries, run with graphopt installed.
+"""The tests of third-party libraries, with graphopt installed and without, side by side.
 
-    python -m benchmarks.conformance.libraries [--only optax distrax] [--limit-s 300] [--folder FOLDER]
+    python -m benchmarks.conformance.libraries [--only optax distrax] [--limit-s 3600] [--folder FOLDER]
 
 Wants the environment of ``benchmarks/third_party/requirements.txt`` and pytest with pytest-timeout. Fetches
-the source distribution of the version that is installed, runs its tests for at most so long, and runs those
-that fail, or cannot be collected, again, with ``GRAPHOPT_DISABLE=1`` and without: what fails with it too, or
-passes among fewer tests, is not ours.
+the source distribution of the version that is installed and runs its tests twice at the same time, one
+process with graphopt and one with ``GRAPHOPT_DISABLE=1``, to their end or for at most so long each. Compared
+are the tests that ended in both: their outcomes, and the processor time of each. Tests that fail with
+graphopt alone are run again, by themselves, both ways. What a library gave is kept in ``FOLDER/NAME.json``;
+a library that has such a file is not run again.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ import sys
 import tarfile
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+import jax
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,25 +39,82 @@ LIBRARIES: Final = {
 }  # fmt: skip
 """Distribution -> where in its source distribution the tests are."""
 
-
-CRASH: Final = "(the process was killed by a signal)"
-KILLED: Final = 128
-"""Exit statuses from here on are those of signals."""
+TEST_LIMIT_S: Final = 900.0
+"""A single test that takes longer counts as failed, on either side."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one library's tests gave.
+class Suite:
+    """One run of a library's tests.
 
     Attributes:
-        counts: pytest's own summary.
-        seen: graphopt's: modules seen, rewritten, kept, fallen back.
-        ours: tests that fail with graphopt, by themselves too, and pass without.
+        outcomes: test -> passed, failed or skipped.
+        cpu_s: test -> its processor time, seconds.
+        ended: whether pytest came to its end; else it was stopped by the limit, or killed.
+        killed: the process died of a signal other than the limit's.
+        seen: graphopt's own count: modules seen, rewritten, kept, fallen back.
     """
 
-    counts: str
+    outcomes: dict[str, str]
+    cpu_s: dict[str, float]
+    ended: bool
+    killed: bool
     seen: str
-    ours: list[str]
+
+    def __post_init__(self) -> None:
+        if self.outcomes.keys() != self.cpu_s.keys():
+            raise ValueError("Suite: every test needs both an outcome and a time")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What one library's tests gave with graphopt and without.
+
+    Attributes:
+        library: distribution.
+        version: of the distribution.
+        jax: version of jax.
+        tests: how many ended in both runs.
+        passed: of those, passed in both.
+        failed_with: failed with graphopt.
+        failed_without: failed without.
+        ours: failed with graphopt, by themselves too, and passed without.
+        cpu_with_s: processor seconds of those tests with graphopt.
+        cpu_without_s: the same without.
+        whole: both runs came to their end.
+        killed: the run with graphopt died of a signal.
+        seen: graphopt's own count.
+    """
+
+    library: str
+    version: str
+    jax: str
+    tests: int
+    passed: int
+    failed_with: int
+    failed_without: int
+    ours: tuple[str, ...]
+    cpu_with_s: float
+    cpu_without_s: float
+    whole: bool
+    killed: bool
+    seen: str
+
+    def line(self) -> str:
+        """A row of the table of the documents."""
+        ratio = self.cpu_with_s / self.cpu_without_s if self.cpu_without_s else 1.0
+        return (
+            f"| {self.library} {self.version} | {self.tests}{'' if self.whole else ' (stopped)'}"
+            f" | {self.passed} | {self.failed_with} | {self.failed_without} | {len(self.ours)}"
+            f" | {self.cpu_without_s:.0f} | {self.cpu_with_s:.0f} | {ratio:.2f} | {self.seen} |"
+        )
+
+
+HEAD: Final = (
+    "| library | tests ended in both | passed in both | failed with | failed without | only with graphopt"
+    " | CPU s without | CPU s with | ratio | modules |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
 
 
 def fetch(name: str, folder: Path) -> Path:
@@ -73,37 +134,83 @@ def fetch(name: str, folder: Path) -> Path:
     return target
 
 
-def run(tests: list[str], source: Path, limit_s: float, *, disabled: bool) -> tuple[str, list[str]]:
-    """Output of pytest, interrupted after so many seconds; what failed, was not collected, or crashed."""
-    environment = dict(os.environ, JAX_PLATFORMS="cpu")
+def start(
+    tests: list[str], source: Path, limit_s: float, log: Path, *, disabled: bool
+) -> subprocess.Popen[bytes]:
+    """Starts pytest in a process of its own; a line per test goes to ``log``, what it prints beside it."""
+    log.unlink(missing_ok=True)
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", GRAPHOPT_TEST_LOG=str(log))
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
     if disabled:
         environment["GRAPHOPT_DISABLE"] = "1"
     command = [
         "timeout", "-k", "60", "-s", "INT", str(limit_s),
-        sys.executable, "-m", "pytest", "-q", "-rfE", "--color=no", "--tb=short",
-        "-p", "no:cacheprovider", "-p", "graphopt_installed", "-W", "ignore",
-        "--timeout", str(limit_s), "--continue-on-collection-errors", *tests,
+        sys.executable, "-m", "pytest", "-q", "--color=no", "--tb=short",
+        "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "graphopt_installed", "-W", "ignore",
+        "--timeout", str(TEST_LIMIT_S), "--continue-on-collection-errors", *tests,
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
-    output = done.stdout + done.stderr
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.M)
-    return output, [*failed, CRASH] if done.returncode >= KILLED else failed
+    with open(log.with_suffix(".txt"), "wb") as output:
+        return subprocess.Popen(
+            command, cwd=source, env=environment, stdout=output, stderr=subprocess.STDOUT
+        )
 
 
-def check(name: str, folder: Path, limit_s: float) -> Outcome:
-    """Runs one library's tests."""
-    source = fetch(name, folder)
-    output, failed = run(LIBRARIES[name].split(), source, limit_s, disabled=False)
-    (folder / f"{name}.txt").write_text(output)
-    again = [test for test in failed if test != CRASH]
-    without = run(again, source, limit_s, disabled=True)[1] if again else []
-    doubtful = [test for test in again if test not in without]
-    alone = run(doubtful, source, limit_s, disabled=False)[1] if doubtful else []
-    ours = [test for test in failed if test == CRASH or test in alone]
-    counts = re.findall(r"^.*\d+ (?:passed|failed).*$", output, re.M) or ["no summary"]
+def finish(process: subprocess.Popen[bytes], log: Path) -> Suite:
+    """Waits for a run and reads what it left."""
+    status = process.wait()
+    rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    output = log.with_suffix(".txt").read_text(errors="replace")
     seen = re.findall(r"^graphopt \(.*?\): (.*?); .*in the hook$", output, re.M) or ["no report"]
-    return Outcome(counts[-1], seen[-1], ours)
+    return Suite(
+        outcomes={row["test"]: row["outcome"] for row in rows},
+        cpu_s={row["test"]: row["cpu_s"] for row in rows},
+        ended=status in (0, 1),
+        killed=status < 0 or status in (128 + 6, 128 + 9, 128 + 11),
+        seen=seen[-1],
+    )
+
+
+def both(tests: list[str], source: Path, limit_s: float, stem: Path) -> tuple[Suite, Suite]:
+    """The same tests with graphopt and without, side by side."""
+    logs = [stem.with_name(f"{stem.name}-{way}.jsonl") for way in ("with", "without")]
+    runs = [start(tests, source, limit_s, log, disabled=way == 1) for way, log in enumerate(logs)]
+    installed, default = (finish(run, log) for run, log in zip(runs, logs, strict=True))
+    return installed, default
+
+
+def failures(suite: Suite, among: set[str]) -> set[str]:
+    """The tests that failed."""
+    return {test for test in among if suite.outcomes[test] == "failed"}
+
+
+def check(name: str, folder: Path, limit_s: float) -> Comparison:
+    """Runs one library's tests both ways."""
+    source = fetch(name, folder)
+    installed, default = both(LIBRARIES[name].split(), source, limit_s, folder / name)
+    common = installed.outcomes.keys() & default.outcomes.keys()
+    doubtful = failures(installed, common) - failures(default, common)
+    ours: set[str] = set()
+    if doubtful:
+        alone, without = both(sorted(doubtful), source, limit_s, folder / f"{name}-again")
+        shared = alone.outcomes.keys() & without.outcomes.keys() & doubtful
+        ours = failures(alone, shared) - failures(without, shared)
+    return Comparison(
+        library=name,
+        version=importlib.metadata.version(name),
+        jax=jax.__version__,
+        tests=len(common),
+        passed=sum(
+            installed.outcomes[test] == default.outcomes[test] == "passed" for test in common
+        ),
+        failed_with=len(failures(installed, common)),
+        failed_without=len(failures(default, common)),
+        ours=tuple(sorted(ours)),
+        cpu_with_s=sum(installed.cpu_s[test] for test in common),
+        cpu_without_s=sum(default.cpu_s[test] for test in common),
+        whole=installed.ended and default.ended,
+        killed=installed.killed,
+        seen=installed.seen,
+    )
 
 
 def main() -> int:
@@ -112,19 +219,25 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="*", default=list(LIBRARIES))
-    parser.add_argument("--limit-s", type=float, default=300.0)
+    parser.add_argument("--limit-s", type=float, default=7200.0)
     parser.add_argument("--folder", type=Path, default=Path("report/libraries"))
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    ours = 0
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    print(HEAD, flush=True)
+    bad = False
     for name in options.only:
-        outcome = check(name, options.folder.resolve(), options.limit_s)
-        ours += len(outcome.ours)
-        print(
-            f"{name}: {outcome.counts}; {outcome.seen}; only with graphopt: {outcome.ours}",
-            flush=True,
-        )
-    return int(ours > 0)
+        result = folder / f"{name}.json"
+        if result.exists():
+            comparison = Comparison(**json.loads(result.read_text()))
+        else:
+            comparison = check(name, folder, options.limit_s)
+            result.write_text(json.dumps(asdict(comparison), indent=1))
+        bad = bad or bool(comparison.ours) or comparison.killed
+        print(comparison.line(), flush=True)
+        for test in comparison.ours:
+            print(f"  only with graphopt: {test}", flush=True)
+    return int(bad)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ from graphopt.hlo import Graph, build_graph
 def capture_modules(fn: Callable[..., Any], *args: Any) -> list[bytes]:
     """Serialised HLO modules of one call of a jittable function, as the hook receives them.
 
-    The function is compiled anew and not run; operations have the forms that `graphopt.install` gives them,
-    and an installed plugin does not touch the modules.
+    XLA compiles up to the hook and generates no code; nothing is run. Operations have the forms that
+    `graphopt.install` gives them, and an installed plugin does not touch the modules.
     """
-    from graphopt.measure import compile_with
+    from graphopt.measure import modules_of
 
-    return compile_with(fn, args, forms=True).modules
+    return modules_of(fn, args, forms=True)
 
 
 def capture(fn: Callable[..., Any], *args: Any) -> list[Graph]:

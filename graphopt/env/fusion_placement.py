@@ -374,7 +374,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
 
         Raises:
             ConfigError: the graph is not here, is another version, or the history is longer than
-            the horizon.
+                the horizon.
         """
         index = pick_graph(self.items, state.graph, self.np_random)
         state.check(self.items[index].graph)

@@ -1,6 +1,6 @@
 """The page of documentation on forms, made from the rows of their table.
 
-python -m graphopt.forms.page > docs/forms.md
+The site of the documents asks for it; ``python -m graphopt.forms.page`` prints it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ differentiation and batching, by shapes, types and the facts of the machine: the
 XLA's own way takes more than {MARGIN} times as long and {MIN_SAVED_NS / 1e3:g} us more. Everything else is
 lowered by jax's own rule. Exported modules, programs of several devices and other platforms are left alone.
 
-This page is made from the table: `python -m graphopt.forms.page > docs/forms.md`.
+The site makes this page from the table.
 """
 _WIDTH = 118
 

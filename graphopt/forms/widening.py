@@ -7,6 +7,8 @@ functions see them. These conversions go by their bits. All of it must be traced
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -47,3 +49,14 @@ def narrowed(value: Any, sign_of: Any) -> Any:
 def is_negative(x: Any) -> Any:
     """The sign bits of a float32 array, also of zeros; bool of the same shape."""
     return lax.bitcast_convert_type(x, np.int32) < 0
+
+
+def signed(value: Any, sign_of: Any) -> Any:
+    """A float32 array that is not negative, with the signs of another."""
+    sign = lax.bitcast_convert_type(sign_of, np.uint32) & SIGN
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(value, np.uint32) | sign, np.float32)
+
+
+def polynomial(coefficients: Sequence[float], z: Any) -> Any:
+    """The polynomial with these coefficients, the lowest power's first, by Horner's rule."""
+    return reduce(lambda total, c: total * z + c, reversed(coefficients[:-1]), coefficients[-1])

@@ -2,7 +2,12 @@
 
 from graphopt.measure.comparing.numeric import Difference, compare_outputs
 from graphopt.measure.comparing.timing import Comparison, compare
-from graphopt.measure.compiling.functions import Compiled, compile_lowered, compile_with
+from graphopt.measure.compiling.functions import (
+    Compiled,
+    compile_lowered,
+    compile_with,
+    modules_of,
+)
 from graphopt.measure.scoring import Scorer, Scores
 
 __all__ = [
@@ -15,4 +20,5 @@ __all__ = [
     "compare_outputs",
     "compile_lowered",
     "compile_with",
+    "modules_of",
 ]

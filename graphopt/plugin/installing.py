@@ -59,7 +59,9 @@ def install(
             estimate; results are equal to rounding. False for none, or names of forms with commas
             between: those alone, or all but those with a minus in front (``"-convolution-shifts"``).
             GRAPHOPT_FORMS in the environment takes away likewise; ``0`` takes all.
-        store: path of the store with tuned winners; the user's store by default, False for none.
+        store: path of the store with tuned winners, or URL of one on a server; the user's store by default,
+            False for none. A server is waited for here, for 2 s at most; later a copy of what it has said
+            answers where it does not answer at once.
         record: leave every module in the store's queue, with shapes and ranges of its inputs, its calls and
             its compile time, so that ``graphopt tune --queue`` can tune it later. ``"inputs"`` records values
             of the inputs too. GRAPHOPT_RECORD in the environment says it where this is None; ``0`` there
@@ -87,6 +89,8 @@ def install(
             note("GRAPHOPT_DISABLE is set: nothing is optimized")
             return
         winners = None if store is False else StoredWinners(Store.of(store))
+        if winners is not None and winners.shared is not None:
+            winners.shared.start()
         own_store = None if winners is None else winners.store
         capabilities = own_capabilities(own_store)
         _note_beginning(found, capabilities)
@@ -188,7 +192,9 @@ def uninstall() -> None:
 def report() -> Report:
     """What was seen, rewritten, kept and why, since the first `install` of this process."""
     installed = state.installed
-    notes = [*state.notes, *_platform_notes()]
+    winners = None if installed is None else installed.winners
+    shared = [] if winners is None else winners.notes()
+    notes = [*state.notes, *shared, *_platform_notes()]
     return state.ledger.snapshot(installed.policy.name if installed else None, tuple(notes))
 
 

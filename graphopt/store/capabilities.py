@@ -17,6 +17,7 @@ def put_capabilities(store: Store, jaxlib: str, probes: int, holds: Mapping[str,
         probes: version of the probes.
         holds: capability -> whether it holds.
     """
+    store = store.local  # it is tried in seconds: machines need not share it
     same = {"jaxlib": jaxlib, "probes": probes, "seen": time.time()}
     rows = [{**same, "name": name, "holds": int(value)} for name, value in holds.items()]
     store.write(
@@ -26,5 +27,5 @@ def put_capabilities(store: Store, jaxlib: str, probes: int, holds: Mapping[str,
 
 def get_capabilities(store: Store, jaxlib: str, probes: int) -> frozenset[str] | None:
     """Names of what holds; None if that jaxlib was never tried with these probes."""
-    rows = store.rows("capabilities", {"jaxlib": jaxlib, "probes": probes})
+    rows = store.local.rows("capabilities", {"jaxlib": jaxlib, "probes": probes})
     return frozenset(name for name, holds in rows if holds) if rows else None

@@ -75,6 +75,11 @@ class Store:
         """Where it is, for messages: no password."""
         return str(self.path) if self.url is None else shown(self.url)
 
+    @property
+    def local(self) -> Store:
+        """The store in a file: this one, or the copy of a server on this machine."""
+        return self if self.url is None else Store(self.path)
+
     def exists(self) -> bool:
         """True if the file is there; always true of a server."""
         return self._engine.exists()
@@ -109,7 +114,7 @@ class Store:
         """
         whole = self._whole(changes)
         try:
-            self._engine.write(whole)
+            self._engine.write(whole[self._noted :])
             self._noted = True
         except UnreachableError:
             self._keep(whole)
@@ -129,9 +134,9 @@ class Store:
             self._keep(self._whole(changes))
 
     def _whole(self, changes: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Any]]:
-        """Changes with the values of the environment, which is noted first unless it was."""
+        """Changes with the values of the environment, behind the one that notes it."""
         whole = [(name, {**self.here, **values}) for name, values in changes]
-        return whole if self._noted else [("add_environment", self.here), *whole]
+        return [("add_environment", self.here), *whole]
 
     def _keep(self, whole: list[tuple[str, Any]]) -> None:
         assert self.outbox is not None and isinstance(self._engine, ServerEngine)

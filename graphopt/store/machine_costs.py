@@ -42,6 +42,8 @@ def put_costs(store: Store, kind: MachineKind, facts: Mapping[str, float], measu
         facts: name of a fact -> value, for those that differ from the table's.
         measured: how many were measured.
     """
+    # They are read before every first compile: they stay on the machine.
+    store = store.local
     values = {"facts": json.dumps(dict(facts), sort_keys=True), "measured": measured}
     store.write(("put_costs", {**asdict(kind), **values, "seen": time.time()}))
 
@@ -52,6 +54,7 @@ def get_costs(store: Store, kind: MachineKind) -> StoredCosts | None:
     Raises:
         StoreError: the store cannot be read, or the row is damaged.
     """
+    store = store.local
     if not store.exists():
         return None
     rows = store.rows("costs", asdict(kind))

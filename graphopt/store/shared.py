@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from graphopt.errors import GraphOptError, StoreError
@@ -22,8 +23,10 @@ from graphopt.store.engines.server import UnreachableError
 from graphopt.store.signing import is_signed
 from graphopt.store.winners import (
     copy_winner,
+    get_options,
     get_signed,
     get_winner,
+    put_options,
     quarantined,
     revision,
     set_revision,
@@ -42,6 +45,19 @@ PAUSE_S: Final = 1.0
 """First time for which a server that did not answer is left alone."""
 
 
+_known: Final[dict[tuple[str, Path], SharedWinners]] = {}
+
+
+def shared_winners(server: Store) -> SharedWinners:
+    """The winners of a server: the same object for all who ask in this process.
+
+    Args:
+        server: a store on a server.
+    """
+    assert server.url is not None
+    return _known.setdefault((server.url, server.path), SharedWinners(server))
+
+
 class SharedWinners:
     """The winners of a server, and their copy on this machine.
 
@@ -57,7 +73,7 @@ class SharedWinners:
             server: a store on a server.
         """
         self.server = server
-        self.copy = Store(server.path)
+        self.copy = server.local
         self._asker = Asker(DEADLINE_S, PAUSE_S)
         self._lock = threading.Lock()
         self._asked = -FRESH_S
@@ -65,8 +81,15 @@ class SharedWinners:
         self._reason = ""
 
     def start(self) -> None:
-        """Imports what a server needs and connects; waits for that, but not for ever."""
-        self._ask(self._renew, START_S)
+        """Imports what a server needs and connects; waits for that, but not for ever.
+
+        Raises:
+            MissingExtraError: what a server needs is not installed.
+        """
+        try:
+            self._ask(self._renew, START_S)
+        except StoreError as error:
+            self._miss(error.what)
 
     def refresh(self) -> int:
         """Number of changes of the server's winners, as far as it is known; asked for once in `FRESH_S`."""
@@ -86,6 +109,17 @@ class SharedWinners:
         """
         self._ask(lambda: self._take(fingerprint))
 
+    def options(self, program: str) -> dict[str, str]:
+        """Compile options of a lowered program; empty where none are known to be better than the defaults."""
+
+        def renew() -> None:
+            found = get_options(self.server, program)
+            if found != get_options(self.copy, program):
+                put_options(self.copy, program, found, (1.0, 1.0, 1.0))
+
+        self._ask(renew)
+        return get_options(self.copy, program)
+
     def notes(self) -> list[str]:
         """What a user should know: that the server did not answer, how often, and why."""
         if not self._missed:
@@ -99,8 +133,11 @@ class SharedWinners:
         except (TooLateError, UnreachableError) as error:
             if isinstance(error, UnreachableError):
                 self._asker.failed()
-            self._missed += 1
-            self._reason = error.what if isinstance(error, GraphOptError) else str(error)
+            self._miss(error.what if isinstance(error, GraphOptError) else str(error))
+
+    def _miss(self, reason: str) -> None:
+        self._missed += 1
+        self._reason = reason
 
     def _renew(self) -> None:
         there = revision(self.server)

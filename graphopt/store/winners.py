@@ -23,7 +23,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "str": (str,),
     "int": (int,),
     "float": (int, float),
-    "bool": (bool, int),
+    "bool": (bool,),
 }
 
 
@@ -214,9 +214,22 @@ def put_options(
 
 
 def get_options(store: Store, program: str) -> dict[str, str]:
-    """Compile options of a lowered program; empty where none are better than the defaults."""
+    """Compile options of a lowered program; empty where none are better than the defaults.
+
+    Raises:
+        StoreError: the store cannot be read, or what it has are no options.
+    """
     rows = store.rows("options", {"program": program})
-    return {str(k): str(v) for k, v in json.loads(rows[0][0]).items()} if rows else {}
+    if not rows:
+        return {}
+    try:
+        return {str(k): str(v) for k, v in json.loads(rows[0][0]).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(
+            what=f"compile options cannot be used: {error}",
+            where=store.shown,
+            fix="Tune the program again.",
+        ) from error
 
 
 def _winner(row: tuple[object, ...]) -> Winner:

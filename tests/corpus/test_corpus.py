@@ -12,10 +12,9 @@ import jax
 import numpy as np
 import pytest
 from support.captures import capture
-from support.processes import PACKAGE_PARENT
 
 from graphopt.cli import main
-from graphopt.corpus import Program, check_split, corpus_programs, load_corpus
+from graphopt.corpus import Program, check_split, corpus_programs
 from graphopt.corpus.demo import DEMO
 from graphopt.corpus.fuzzing import FUZZ
 from graphopt.corpus.registry import SELECTIONS, select_corpus
@@ -30,7 +29,6 @@ from graphopt.corpus.split import (
 )
 from graphopt.corpus.workloads import builtin_programs, find_program, load_programs
 from graphopt.errors import ConfigError
-from graphopt.evaluate.commands.corpus import family_rows
 from graphopt.evaluate.fuzzing.corpus import answer
 from graphopt.hlo import Graph
 
@@ -184,14 +182,6 @@ def test_tuning_programs_are_of_many_kinds():
 @pytest.mark.parametrize("name", ["lstm", "fibonacci", "black_scholes"])
 def test_programs_of_all_sets_are_found_by_name(name):
     assert find_program(name).name == name
-
-
-def test_the_documented_table_is_up_to_date():
-    text = (PACKAGE_PARENT / "docs" / "corpus.md").read_text()
-    for row in family_rows(load_corpus()):
-        counts = [str(row[key]) for key in ("programs", "gradients", "loops")]
-        assert f"| {row['family']} | {row['split']} | {' | '.join(counts)} |" in text
-    assert f"\n{len(PROGRAMS)} programs in {len(load_split())} families" in text
 
 
 # The split.

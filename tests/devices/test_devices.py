@@ -1,15 +1,14 @@
 """Cutting programs and running the pieces on two CPU devices (in child processes)."""
 
-import subprocess
-import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.forks import run_forked
 from support.placements import random_program, traced_program
-from support.processes import environment
 
 from graphopt.devices.predict import predict
 from graphopt.devices.segments import Cut, cut
@@ -22,10 +21,12 @@ KIND = DeviceKind("test", 1e9, 1e9, 1e-6, 1e-7)
 
 
 def run_case(*case: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / "two_devices.py"), *case],
-        capture_output=True, text=True, timeout=240, env=environment(),
-    )  # fmt: skip
+    code = f"""
+        import runpy, warnings
+        warnings.simplefilter("error")
+        runpy.run_path({str(HERE / "two_devices.py")!r}, run_name="__main__")
+    """
+    done = run_forked(textwrap.dedent(code), *case, limit_s=240.0)
     assert done.returncode == 0 and done.stdout.strip().endswith("ok"), done.stderr[-3000:]
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from support.processes import run_python
+from support.forks import run_forked
 
 from benchmarks.agents import (
     AGENTS,
@@ -34,8 +34,7 @@ def own_store(tmp_path, monkeypatch):
 
 def test_every_action_of_the_space_compiles_and_computes_the_same():
     """Actions over several programs, in a child: XLA aborts on an illegal module."""
-    done = run_python(
-        "-c",
+    done = run_forked(
         textwrap.dedent("""
             import json
             import gymnasium, graphopt.env

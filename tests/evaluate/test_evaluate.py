@@ -7,14 +7,23 @@ import json
 import math
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 from rich.console import Console
-from support.processes import environment, run_python
+from support.forks import run_graphopt
+from support.processes import environment
 
 from graphopt.errors import ConfigError, WorkloadError
 from graphopt.evaluate.commands.evaluate import cells, evaluate_and_show, make_markdown, summary
 from graphopt.evaluate.evaluation import plan as evaluation
+from graphopt.evaluate.evaluation import worker
 from graphopt.evaluate.evaluation.plan import COLUMNS, Plan, make_report, run_evaluation
+from graphopt.learn.tune.subject import make_subject
+from graphopt.measure import modules_of
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
+from graphopt.outcomes import ModuleRecord, Outcome
+from graphopt.policy import resolve
 
 DESIGNED = {"machine", "versions", "workloads", "geomean_policy", "geomean_tuned"}
 """Fields that a report has; see docs/tuning.md."""
@@ -159,9 +168,55 @@ def test_infinities_do_not_get_into_the_file(tmp_path, monkeypatch):
     assert rows_of(json.loads(text))["loop"]["max_rel_err"] is None
 
 
+def logistic(x, steps, rate=3.9, expanded=False):
+    """The logistic map, in which a difference doubles at every step."""
+
+    def step(x, _):
+        return (rate * x - rate * (x * x) if expanded else rate * x * (1.0 - x)), None
+
+    return jax.lax.scan(step, x, None, length=steps)[0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate", "verdict"), [(200, 3.9, UNVERIFIABLE), (12, 3.95, "wrong result: off by")]
+)
+def test_chaotic_programs_are_told_from_wrong_results(steps, rate, verdict, tmp_path, monkeypatch):
+    """The policy's program computes the map in another order, or at another rate."""
+    x = jnp.linspace(0.1, 0.9, 64)
+    (other,) = modules_of(lambda x: logistic(x, steps, rate, expanded=True), (x,))
+    monkeypatch.setattr(
+        worker, "optimize_module", lambda *_, **__: (ModuleRecord("m", Outcome.REWRITTEN), other)
+    )
+    subject = make_subject(lambda x: logistic(x, steps), (x,))
+    row = worker._policy_columns(subject, resolve("heuristic"), None)
+    assert row["status"].startswith(verdict) and row["status"].endswith("(policy)")
+    assert row["max_rel_err"] > 0 and f"{row['max_rel_err']:.1e}" in row["status"]
+    assert row["status"].count("e-") + row["status"].count("e+") >= 2, "both errors are stated"
+    assert evaluation.has_failed(row) is (verdict != UNVERIFIABLE)
+    report = make_report(plan(tmp_path), [{**dict.fromkeys(COLUMNS), "name": "map", **row}])
+    assert report["geomean_policy"] is None
+    assert (f"{UNVERIFIABLE}, not in the means: map" in summary(report)) is (steps == 200)
+    assert ("failed: map" in summary(report)) is (steps == 12)
+
+
+def test_an_interrupted_evaluation_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(plan, name, tell):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "_evaluate_one", interrupted)
+    console = Console(file=io.StringIO(), width=300)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_and_show(plan(tmp_path, "loop"), console)
+    assert "the same command goes on from there" in console.file.getvalue()
+
+
 def test_where_every_program_fails(tmp_path):
     console = Console(file=io.StringIO(), width=150)
     report = evaluate_and_show(plan(tmp_path, workloads="support.evaluated:HOPELESS"), console)
+    printed = console.file.getvalue()
+    assert printed.startswith("Traceback (most recent call last):")
+    assert printed.index("OSError: no such data set") < printed.index("unbuildable  user")
+    assert "ValueError: cannot be traced" in printed
     assert report["geomean_policy"] is None
     assert summary(report) == "failed: unbuildable, raises"
     assert (tmp_path / "speedups.png").exists()
@@ -195,7 +250,7 @@ def test_tables_of_tuned_programs(tmp_path):
 
 
 def graphopt(*arguments: str, store: Path) -> str:
-    done = run_python("-m", "graphopt", *arguments, env={"GRAPHOPT_STORE": str(store)})
+    done = run_graphopt(*arguments, env={"GRAPHOPT_STORE": str(store)})
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
 
@@ -225,10 +280,10 @@ def test_the_tune_command_says_what_is_wrong(tmp_path):
         (("tune", "support.evaluated:_loop", "--replay"), "no stored winner"),
         (("tune", "--import", str(tmp_path / "nowhere")), "cannot be read"),
     ):
-        done = run_python("-m", "graphopt", *arguments, env=env)
+        done = run_graphopt(*arguments, env=env)
         assert done.returncode == 2
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
+        assert message in done.stderr.splitlines()[-1]
+        assert done.stderr.startswith("Traceback") is ("_raises" in arguments[-1])
 
 
 def test_the_evaluate_command_tunes(tmp_path):

@@ -17,6 +17,9 @@ from graphopt.executing.request import Needs
 
 pytest.importorskip("ray")
 
+MOST = 1000
+"""Short requests while the second actor starts."""
+
 
 @pytest.fixture(scope="module")
 def cluster():
@@ -45,8 +48,13 @@ def executor(cluster):
 def test_requests_are_answered_once_by_both_machines(executor):
     for number in [*range(12), 3, 4]:
         executor.submit(numbered(number, own_needs(), seconds=0.05))
-    answers = list(executor.results())
-    assert sorted(a.body["number"] for a in answers) == list(range(12))
+    answers = []
+    for answer in executor.results():
+        answers.append(answer)
+        if len({a.body["pid"] for a in answers}) == 1 and len(answers) < MOST:  # one starts later
+            executor.submit(numbered(len(answers) + 11, own_needs(), seconds=0.05))
+    numbers = sorted(a.body["number"] for a in answers)
+    assert numbers == list(range(len(answers))) and len(numbers) >= 12
     assert len({a.body["pid"] for a in answers}) == 2
     assert all(a.ok and a.place for a in answers)
     assert os.getpid() not in {a.body["pid"] for a in answers}
@@ -68,7 +76,8 @@ def test_killed_actors_lose_nothing_and_do_nothing_twice(executor):
             killed.add(answer.body["pid"])
             os.kill(answer.body["pid"], signal.SIGKILL)
     assert sorted(a.body["number"] for a in answers) == list(range(10))
-    assert len({a.body["pid"] for a in answers}) > 2
+    assert killed and len({a.body["pid"] for a in answers}) > len(killed)
+    assert max(a.tries for a in answers) <= 3
 
 
 def test_what_kills_its_process_each_time_is_given_up(executor):

@@ -20,6 +20,8 @@ from graphopt.policy.network.parameters import create, flatten
 from graphopt.store import Store, Winner, encode_decisions
 from graphopt.store.winners import put_winner
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 
 def fresh():
     return NumpyPolicy(MODEL, flatten(create(MODEL, 0)[1]))

@@ -16,7 +16,8 @@ from support.captures import normal, proto_of
 
 from graphopt import xla_hook
 from graphopt.errors import VerificationError
-from graphopt.measure import Comparison, compare, compare_outputs, compile_with
+from graphopt.hlo import build_graph
+from graphopt.measure import Comparison, compare, compare_outputs, compile_with, modules_of
 from graphopt.measure.comparing.numeric import TOLERANCE
 from graphopt.measure.comparing.timing import summarise
 
@@ -289,10 +290,33 @@ def test_a_module_that_xla_refuses():
     assert compare_outputs(np.sin(X), compile_with(wave, (X,))()).equal
 
 
-def test_an_error_while_tracing_leaves_nothing_behind():
-    def untraceable(x: jax.Array) -> Any:
-        raise KeyError("inside")
+def test_modules_are_those_of_a_whole_compile():
+    """XLA gives up at the hook, and compiles the same function to its end afterwards."""
+    (data,) = modules_of(wave, (X,))
+    compiled = compile_with(wave, (X,))
+    (whole,) = compiled.modules
+    assert build_graph(data).fingerprint == build_graph(whole).fingerprint
+    assert compare_outputs(np.sin(X), compiled()).equal
+    assert not hook_is_registered()
 
+
+def test_programs_that_do_not_compile_to_the_end_have_modules():
+    def unknown(x: jax.Array) -> Any:
+        return jax.ffi.ffi_call("no_such_target", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    with pytest.raises(KeyError, match="inside"):
+        modules_of(untraceable, (X,))
+    (data,) = modules_of(unknown, (X,))
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        compile_with(unknown, (X,))
+    assert b"no_such_target" in data
+
+
+def untraceable(x: jax.Array) -> Any:
+    raise KeyError("inside")
+
+
+def test_an_error_while_tracing_leaves_nothing_behind():
     with pytest.raises(KeyError, match="inside"):
         compile_with(untraceable, (X,))
     assert not hook_is_registered()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import run_python
+from support.forks import run_forked
 
 SETTINGS = textwrap.dedent("""
     import json, os, sys
@@ -52,7 +52,7 @@ def entries(cache: Path) -> set[str]:
 
 
 def run(cache: Path, code: str, setup: str = "", **env: str) -> str:
-    done = run_python("-c", code, str(cache), setup, env=env)
+    done = run_forked(code, str(cache), setup, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import jax
 import pytest
 from support.captures import captured
-from support.processes import run_python
+from support.forks import run_forked
 from support.reports import REWRITTEN, agrees, only_record
 from support.small_programs import STATE, named
 
@@ -99,7 +99,7 @@ def test_another_process_remembers(store):
     """)
     found = []
     for number in (0, 3):
-        done = run_python("-c", script, str(store), str(number), env={"GRAPHOPT_REMEMBER": "1"})
+        done = run_forked(script, str(store), str(number), env={"GRAPHOPT_REMEMBER": "1"})
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout.splitlines()[-1]))
     assert [recalled for recalled, _ in found] == [False, True]

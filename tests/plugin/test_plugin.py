@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.processes import run_python
+from support.forks import run_forked
 from support.reports import FELL_BACK, KEPT, REWRITTEN, agrees, only_record
 from support.small_programs import STATE, is_native, named
 
@@ -271,7 +271,7 @@ def test_programs_for_several_devices_are_rewritten():
             if record.name in ("jit_sharded", "jit_moved"):
                 print(record.name, record.outcome)
     """)
-    done = run_python("-c", script)
+    done = run_forked(script)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
         "jit_moved rewritten",

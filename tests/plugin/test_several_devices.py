@@ -6,7 +6,7 @@ import json
 import textwrap
 
 import pytest
-from support.processes import run_python
+from support.forks import run_forked
 
 SCRIPT = textwrap.dedent("""
     import json
@@ -69,7 +69,7 @@ NAMES = ("halo_steps", "random_walk", "looks_outside")
 
 @pytest.mark.parametrize("devices", [2, 8])
 def test_programs_of_several_devices_are_rewritten_and_equal(devices):
-    done = run_python("-c", SCRIPT, str(devices), *NAMES)
+    done = run_forked(SCRIPT, str(devices), *NAMES)
     assert done.returncode == 0, done.stderr
     rows = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
     assert list(rows) == [*NAMES, "pmap"]

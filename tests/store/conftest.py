@@ -36,14 +36,19 @@ def database(server: Server) -> Iterator[str]:
     server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request, tmp_path, monkeypatch) -> str:
-    """A new store of either engine: its path or URL."""
+@pytest.fixture
+def place_of_server(server, database, tmp_path, monkeypatch) -> str:
+    """The URL of a new store on the server, whose copies are kept apart."""
     monkeypatch.setenv("GRAPHOPT_STORE_COPY", str(tmp_path / "copies"))
+    return server.url(database)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request, tmp_path) -> str:
+    """A new store of either engine: its path or URL."""
     if request.param == "sqlite":
         return str(tmp_path / "folder" / "store.sqlite")
-    server, database = request.getfixturevalue("server"), request.getfixturevalue("database")
-    return server.url(database)
+    return request.getfixturevalue("place_of_server")
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import sqlalchemy as sa
 
 from graphopt.errors import StoreError
+from graphopt.evaluate.commands.store import prune
 from graphopt.store import Store
 from graphopt.store import environment as store_environment
 from graphopt.store.kernels import Kernel, all_kernels, get_kernels, put_kernels
@@ -113,3 +115,14 @@ def test_compile_options(store):
     assert get_options(store, "p") == {"xla_cpu_prefer_vector_width": "512"}
     put_options(store, "p", {}, (1.0, 1.0, 1.0))
     assert get_options(store, "p") == {}
+
+
+def test_old_candidates_are_forgotten_and_nothing_else(store):
+    put_winner(store, make_winner(seen=1.0))
+    put_evaluation(store, "g", "new", 1.0, "ok", "")
+    put_evaluation(store, "g", "old", 1.0, "ok", "")
+    with store.transaction() as connection:
+        connection.execute(sa.text("UPDATE evaluations SET seen=1 WHERE decisions='old'"))
+    assert prune(store, 3600.0) == 1
+    assert evaluations(store, "g") == [("new", 1.0)]
+    assert get_winner(store, "abc") is not None

@@ -277,3 +277,20 @@ def test_a_write_waits_for_another_process(store):
     assert becomes(done.is_set, within_s=30)
     thread.join()
     assert len(all_winners(store)) == 2
+
+
+def test_a_store_in_a_file_needs_neither_sqlalchemy_nor_a_server(store):
+    put_winner(store, make_winner())
+    code = (
+        "import sys, graphopt\n"
+        "from graphopt.measure.adoption import StoredWinners\n"
+        "from graphopt.store import Store\n"
+        "from graphopt.store.winners import get_winner, mark_verified\n"
+        "graphopt.install(store=sys.argv[1])\n"
+        "assert StoredWinners(Store(sys.argv[1])).any()\n"
+        "assert get_winner(Store(sys.argv[1]), 'abc').verified\n"
+        "mark_verified(Store(sys.argv[1]), 'abc')\n"
+        "print(sorted({'sqlalchemy', 'alembic', 'psycopg'} & set(sys.modules)))\n"
+    )
+    done = run_python("-c", code, str(store.path))
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

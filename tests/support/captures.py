@@ -19,7 +19,8 @@ from graphopt.corpus.fuzzing import FUZZ
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.module.proto import HloInstructionProto, HloModuleProto
 from graphopt.machine import UnitKind, cpu_units, probe
-from graphopt.measure import Compiled, compile_with
+from graphopt.measure import Compiled, compile_with, modules_of
+from support.shared import shared
 
 PROGRAMS: tuple[Program, ...] = (*DEMO, *FUZZ)
 
@@ -30,13 +31,21 @@ MACHINE = replace(probe(), cores=CORES, units=cpu_units(CORES))
 
 @dataclass(frozen=True)
 class Captured:
-    """A function compiled by XLA's default: its module, graph and result."""
+    """A function as XLA hands it to the hook. Code is generated for it when its result is first asked for."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     data: bytes
     graph: Graph
-    result: Any
+    name: str = ""
+
+    @functools.cached_property
+    def result(self) -> Any:
+        """What the function returns, compiled by XLA's default; programs with names run once per test run."""
+        return shared(f"{self.name} result", self._run) if self.name else self._run()
+
+    def _run(self) -> Any:
+        return jax.tree.map(np.asarray, compile_with(self.fn, self.args)())
 
     def compile(self, data: bytes) -> Compiled:
         """The function compiled from other module bytes."""
@@ -44,18 +53,17 @@ class Captured:
 
 
 def capture(fn: Callable[..., Any], *args: Any) -> Captured:
-    """Compiles `fn(*args)` as XLA does by default and builds its graph."""
+    """The module of `fn(*args)` and its graph."""
     placed = jax.tree.map(jnp.asarray, args)
-    compiled = compile_with(fn, placed)
-    (data,) = compiled.modules
-    return Captured(fn, placed, data, build_graph(data, MACHINE), compiled())
+    (data,) = modules_of(fn, placed)
+    return Captured(fn, placed, data, build_graph(data, MACHINE))
 
 
 @functools.cache
 def captured(name: str) -> Captured:
     """A corpus program, compiled once per test process."""
     fn, args = (DEMO if name in DEMO else FUZZ)[name].build()
-    return capture(fn, *args)
+    return replace(capture(fn, *args), name=name)
 
 
 def proto_of(data: bytes) -> Any:

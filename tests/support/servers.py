@@ -21,7 +21,6 @@ START_S = 60.0
 SETTINGS = {
     # A test's server that dies with its machine has nothing worth keeping.
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "listen_addresses": "127.0.0.1",
 }

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from graphopt.costs.model import CostModel
-from graphopt.hlo import rewrite
+from graphopt.hlo import Graph, rewrite
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import STEPS, TABLE, decide
@@ -22,7 +22,10 @@ Function = Callable[..., Any]
 
 def edit_of(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) -> Edit | None:
     """What a step wants in a program, after some other steps; its context stays as it was."""
-    graph = capture(fn, *args).graph
+    return _edit(capture(fn, *args).graph, name, after)
+
+
+def _edit(graph: Graph, name: str, after: tuple[str, ...]) -> Edit | None:
     model = CostModel(graph)
     context = Context(graph, model, decide(graph, after, model).decisions)
     before = context.decisions.copy()
@@ -36,10 +39,10 @@ def edit_of(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) ->
 
 def check_acts(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) -> Edit:
     """The step has an edit; with it the decisions are legal, the record names it, results are equal."""
-    edit = edit_of(name, fn, *args, after=after)
+    program = capture(fn, *args)
+    edit = _edit(program.graph, name, after)
     assert edit is not None and edit.changes and edit.reason
     assert all(len(change.nodes) == len(change.values) > 0 for change in edit.changes)
-    program = capture(fn, *args)
     decided = decide(program.graph, (*after, name))
     record = next(record for record in decided.steps if record.step == name)
     assert record.edit.nodes == edit.nodes and record.edit.saved_ns == edit.saved_ns

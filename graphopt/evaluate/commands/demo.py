@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import jax
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import graphopt.plugin
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import build_program, select_programs
 from graphopt.errors import WorkloadError
+from graphopt.evaluate.commands.showing import live, next_steps, picture
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
-from graphopt.measure.comparing.yardstick import is_rounding
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE, host_leaves, program_yardstick
 from graphopt.measure.compiling.functions import trace_context
 from graphopt.outcomes import ModuleRecord, Outcome
 from graphopt.policy.registry import DEFAULT
@@ -40,7 +40,9 @@ class DemoRow:
         outcome: what the plugin did.
         times: default against rewritten, interleaved.
         relative: largest relative difference of the results.
-        equal: results agree within the tolerance of their dtypes.
+        problem: why results are not known to be right, with their error; empty where they agree to
+            rounding.
+        chaotic: nobody can know: XLA's own results move as much with the last bits of the inputs.
         compile_default_s: XLA's own compile.
         compile_s: compile with the plugin, its own work included.
     """
@@ -53,9 +55,15 @@ class DemoRow:
     outcome: str
     times: Comparison
     relative: float
-    equal: bool
     compile_default_s: float
     compile_s: float
+    problem: str = ""
+    chaotic: bool = False
+
+    @property
+    def equal(self) -> bool:
+        """Results agree to rounding."""
+        return not self.problem
 
 
 def run_demo(
@@ -67,7 +75,7 @@ def run_demo(
     markdown: bool = False,
     console: Console | None = None,
 ) -> list[DemoRow]:
-    """Measures every program and prints the table.
+    """Measures every program and prints table, picture and what to type next; after an interrupt, too.
 
     Args:
         policy: name of the policy to install.
@@ -89,21 +97,44 @@ def run_demo(
             what=f"there is no folder {out.parent}", where="--out", fix="Create it first."
         )
     rows: list[DemoRow] = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(programs))
-        for number, (name, program) in enumerate(programs.items(), 1):
-            progress.update(task, description=f"[{number}/{len(programs)}] {name}")
-            rows.append(measure_program(program, policy, budget_s, name))
-            progress.advance(task)
+    try:
+        with live(console) as progress:
+            task = progress.add_task("", total=len(programs))
+            for name, program in programs.items():
+                progress.update(task, description=name)
+                rows.append(measure_program(program, policy, budget_s, name))
+                progress.advance(task)
+    except KeyboardInterrupt:
+        console.print(f"interrupted: {len(rows)} of {len(programs)} programs measured")
+        raise
+    finally:
+        if rows:
+            _show(rows, policy, spec, markdown, out, console)
+    return rows
+
+
+def _show(
+    rows: Sequence[DemoRow],
+    policy: str,
+    spec: str,
+    markdown: bool,
+    out: Path | None,
+    console: Console,
+) -> None:
+    """Prints and writes what was measured, also where the rest was not."""
     if markdown:
         console.print(make_markdown(rows), soft_wrap=True, markup=False, highlight=False)
+        console.print(summary(rows))
     else:
         console.print(make_table(rows, policy))
-    console.print(summary(rows))
+        console.print(summary(rows))
+        fastest = max(rows, key=lambda row: row.times.speedup)
+        speedups = {row.name: row.times.speedup for row in rows}
+        known = "your_module:builder" if ":" in spec else fastest.name
+        for text in (picture(speedups), next_steps(known)):
+            console.print(f"\n{text}", markup=False, highlight=False)
     if out is not None:
-        out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    return rows
+        out.write_text(json.dumps([{**asdict(row), "equal": row.equal} for row in rows], indent=1))
 
 
 def measure_program(
@@ -127,6 +158,10 @@ def measure_program(
 
     result = run()
     difference = compare_outputs(reference, result, slack=1e3 if program.chaotic else 1.0)
+    problem, chaotic = "", False
+    if not difference.equal:
+        judged = program_yardstick(default.executable, args).judge(host_leaves(result))
+        problem, chaotic = judged.problem(), judged.chaotic
     return DemoRow(
         name=name,
         nodes=record.nodes,
@@ -136,9 +171,10 @@ def measure_program(
         outcome=str(record.outcome) + (f": {record.reason}" if record.reason else ""),
         times=compare(default, run, budget_s=budget_s),
         relative=difference.relative,
-        equal=difference.equal or is_rounding(default.executable, args, result),
         compile_default_s=default.compile_s,
         compile_s=compile_s,
+        problem=problem,
+        chaotic=chaotic,
     )
 
 
@@ -170,7 +206,7 @@ COLUMNS: Final = (
 def cells(row: DemoRow) -> tuple[str, ...]:
     """One row of the table as text, in the order of `COLUMNS`."""
     times = row.times
-    verdict = "equal" if row.equal else "DIFFERENT"
+    verdict = row.problem or "equal"
     return (
         row.name,
         str(row.nodes),
@@ -208,10 +244,17 @@ def summary(rows: Sequence[DemoRow]) -> str:
     """Geometric means and the extremes, in one line."""
     speedups = [row.times.speedup for row in rows]
     compiles = [row.compile_s / row.compile_default_s for row in rows]
-    wrong = [row.name for row in rows if not row.equal]
+    wrong = [f"{row.name} ({row.problem})" for row in rows if not row.equal and not row.chaotic]
+    chaotic = [row.name for row in rows if row.chaotic]
+    other = "other " if chaotic else ""
     return (
         f"geometric mean speed-up {geometric_mean(speedups):.2f}x, smallest {min(speedups):.2f}x, "
         f"largest {max(speedups):.2f}x; compile time {geometric_mean(compiles):.2f}x of XLA's, "
         f"largest {max(compiles):.2f}x; "
-        + (f"results differ: {', '.join(wrong)}" if wrong else "all results equal to rounding")
+        + (f"{UNVERIFIABLE}: {', '.join(chaotic)}; " if chaotic else "")
+        + (
+            f"results differ: {', '.join(wrong)}"
+            if wrong
+            else f"all {other}results equal to rounding"
+        )
     )

@@ -84,9 +84,8 @@ def _capability_lines(capabilities: Capabilities) -> list[str]:
 
 
 def _store_note() -> str:
-    return (
-        os.environ.get("GRAPHOPT_STORE", "") or "not used: nothing has been tuned on this machine"
-    )
+    named = os.environ.get("GRAPHOPT_STORE", "")
+    return Store(named).shown if named else "not used: nothing has been tuned on this machine"
 
 
 def _extras_note() -> str:

@@ -85,7 +85,7 @@ def run_elsewhere(
 
 
 def tune_elsewhere(
-    executor: str, workload: str, budget_s: float, seed: int, store: Path | None,
+    executor: str, workload: str, budget_s: float, seed: int, store: str | Path | None,
     as_json: bool, policy: str,
 ) -> int:  # fmt: skip
     """Tunes on another machine, and takes the winners into the store here; the command's exit status.

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from graphopt.corpus.workloads import select_programs
+from graphopt.evaluate.commands.showing import live
 from graphopt.evaluate.evaluation.compare import compare_markdown
-from graphopt.evaluate.evaluation.plan import Plan, run_evaluation
+from graphopt.evaluate.evaluation.plan import Plan, has_failed, run_evaluation
 from graphopt.extras import require
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
 
 COLUMNS: Final = (
     ("program", "name"),
@@ -28,6 +30,10 @@ COLUMNS: Final = (
     ("status", "status"),
 )
 
+INTERRUPTED: Final = (
+    "interrupted; what was measured is in {}, and the same command goes on from there"
+)
+
 WINNERS: Final = (
     "What won, and what each kind of change is worth beside the others of the same winner:"
 )
@@ -41,16 +47,21 @@ def evaluate_and_show(plan: Plan, console: Console | None = None) -> dict[str, A
     """
     require("plots of an evaluation", "plots")  # before hours of measuring, not after
     console = console or Console(width=None if Console().is_terminal else 150)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("starting")
+    total = len(select_programs(plan.workloads, plan.names, "graphopt evaluate"))
+    with live(console) as progress:
+        task = progress.add_task("starting", total=total)
 
         def tell(message: str, row: dict[str, Any] | None) -> None:
-            progress.update(task, description=message)
+            progress.update(task, description=message, advance=row is not None)
             if row is not None:
+                console.print(row.get("traceback", ""), end="", markup=False, highlight=False)
                 console.print("  ".join(cells(row)), highlight=False)
 
-        report = run_evaluation(plan, tell)
+        try:
+            report = run_evaluation(plan, tell)
+        except KeyboardInterrupt:
+            console.print(INTERRUPTED.format(plan.out / "report.json"), markup=False)
+            raise
     console.print(make_table(report))
     console.print(summary(report))
     text = make_markdown(report)
@@ -126,8 +137,14 @@ def summary(report: dict[str, Any]) -> str:
                 r[f"speedup_{column}"] for r in good if r.get(f"speedup_{column}") is not None
             ]
             parts.append(f"{column}: geometric mean {mean:.2f}x, smallest {min(values):.2f}x")
-    failed = [row["name"] for row in report["workloads"] if row["status"] != "ok"]
-    parts.append(f"failed: {', '.join(failed)}" if failed else "all results equal to rounding")
+    failed = [row["name"] for row in report["workloads"] if has_failed(row)]
+    chaotic = [r["name"] for r in report["workloads"] if r["status"] != "ok" and not has_failed(r)]
+    if failed:
+        parts.append(f"failed: {', '.join(failed)}")
+    if chaotic:
+        parts.append(f"{UNVERIFIABLE}, not in the means: {', '.join(chaotic)}")
+    if not failed:
+        parts.append(f"all {'other ' if chaotic else ''}results equal to rounding")
     return "; ".join(parts)
 
 

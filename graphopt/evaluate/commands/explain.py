@@ -41,7 +41,7 @@ def explain(
         fn: jittable.
         args: concrete arguments, or anything ``jax.jit(fn).lower`` takes, which cannot be run.
         policy: name of a policy or a function Graph -> Decisions | None; None shows XLA's own
-        decisions.
+            decisions.
         store: tuned winners, and measured kernels for the times of clusters; the user's store by default.
             Where it knows none of the program's kernels, times of clusters come from a formula.
         measure_s: seconds of timing; 0 runs nothing.

@@ -25,7 +25,7 @@ from graphopt.store.queue import Listing, clear, find, forget, items
 from graphopt.store.queue_items import Item, State
 
 
-def run_queue(action: str, ids: Sequence[str], store: Path | None, as_json: bool) -> int:
+def run_queue(action: str, ids: Sequence[str], store: str | Path | None, as_json: bool) -> int:
     """Lists, shows, forgets or clears.
 
     Args:
@@ -146,7 +146,7 @@ class Plan:
     """How the queue is worked off.
 
     Attributes:
-        store: with the queue; None for the user's.
+        store: path or URL of the store with the queue; None for the user's.
         budget_s: seconds of tuning per item.
         limit_s: seconds in all; 0 for no limit.
         most: items; 0 for no limit.
@@ -155,7 +155,7 @@ class Plan:
         executor: whose machines tune.
     """
 
-    store: Path | None = None
+    store: str | Path | None = None
     budget_s: float = 60.0
     limit_s: float = 0.0
     most: int = 0

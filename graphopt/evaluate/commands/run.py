@@ -7,10 +7,11 @@ import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import graphopt.plugin
-from graphopt.errors import WorkloadError
+from graphopt.errors import GraphOptError, WorkloadError
 from graphopt.policy.registry import DEFAULT
 
 USAGE: Final = "usage: graphopt run script.py ARGS ..., or graphopt run -m module ARGS ..."
@@ -20,7 +21,7 @@ def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
     """Runs ``script.py ARGS`` or ``-m module ARGS`` and prints the report to stderr at the end.
 
     Returns:
-        The script's exit status.
+        The script's exit status; 1 where it raised, after its own traceback.
 
     Raises:
         WorkloadError: no script is named, or it does not exist.
@@ -44,10 +45,24 @@ def run_script(arguments: Sequence[str], policy: str = DEFAULT) -> int:
         return 0
     except SystemExit as exit_:
         return _status(exit_.code)
+    except (GraphOptError, BrokenPipeError):
+        raise
+    except Exception as error:
+        error.__traceback__ = _below(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
     finally:
         sys.argv = previous
         print(graphopt.plugin.report(), file=sys.stderr)
         graphopt.plugin.uninstall()
+
+
+def _below(error: BaseException) -> TracebackType | None:
+    """The error's traceback from the script on, as Python shows it; whole where it did not get there."""
+    rest = error.__traceback__
+    while rest is not None and rest.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+        rest = rest.tb_next
+    return rest or error.__traceback__
 
 
 def _check_module(name: str) -> None:

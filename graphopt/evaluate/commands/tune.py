@@ -18,7 +18,7 @@ def run_tune(
     workload: str,
     budget_s: float,
     seed: int,
-    store: Path | None,
+    store: str | Path | None,
     as_json: bool,
     again: bool,
     policy: str = DEFAULT,
@@ -79,7 +79,7 @@ def _with_progress(
         )
 
 
-def move_winners(store: Path | None, export: Path | None, take: Path | None) -> None:
+def move_winners(store: str | Path | None, export: Path | None, take: Path | None) -> None:
     """Exports winners to a file, or imports them from one."""
     place = Store(store)
     if export is not None:

@@ -17,7 +17,7 @@ WINNERS: Final = "winners.json"
 
 
 def ask_programs(
-    executor: str, bodies: Mapping[str, dict[str, Any]], given: bytes | None, store: Path
+    executor: str, bodies: Mapping[str, dict[str, Any]], given: bytes | None, store: str | Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names and rows of programs, as they are finished.
 

@@ -20,6 +20,7 @@ from graphopt.evaluate.evaluation.asking import ask_programs, exported
 from graphopt.executing.opening import LOCAL
 from graphopt.machine import machine_key, probe
 from graphopt.measure.children.child import Child, ChildFailure
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
 from graphopt.policy import resolve
 from graphopt.store import Store
 from graphopt.version import VERSION
@@ -33,6 +34,11 @@ COLUMNS: Final = (
     "speedup_tuned", "evaluations", "max_rel_err", "status",
 )  # fmt: skip
 """What every row of a report has; None where it was not measured."""
+
+
+def has_failed(row: dict[str, Any]) -> bool:
+    """Whether a finished row is an error: results of a chaotic program, which nobody can verify, are not."""
+    return row["status"] != "ok" and not row["status"].startswith(UNVERIFIABLE)
 
 
 STORED: Final = "stored"
@@ -63,7 +69,7 @@ class Plan:
     policy: str
     budget_s: float
     seed: int
-    store: Path | None
+    store: str | Path | None
     out: Path
     rival: str = ""
     limit_s: float = START_S
@@ -93,7 +99,7 @@ class Plan:
         }
 
     @property
-    def store_path(self) -> Path:
+    def store_path(self) -> str | Path:
         """The tuner's store."""
         return self.store or self.out / "store.sqlite"
 
@@ -195,7 +201,7 @@ def _finished(path: Path, plan: Plan) -> dict[str, dict[str, Any]]:
         report = json.loads(path.read_text())
         if report["settings"] != _settings(plan) or report["machine"]["key"] != machine_key():
             return {}
-        return {row["name"]: row for row in report["workloads"] if row["status"] == "ok"}
+        return {row["name"]: row for row in report["workloads"] if not has_failed(row)}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -6,11 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 from graphopt.corpus.workloads import build_program, load_programs
-from graphopt.errors import GraphOptError
+from graphopt.errors import GraphOptError, own_traceback
 from graphopt.evaluate.evaluation.plan import STORED
 from graphopt.hlo import build_graph
 from graphopt.learn.tune import Event, tune
@@ -44,6 +43,7 @@ def evaluate(request: dict[str, Any], tell: Callable[[str], None]) -> dict[str, 
             row.update(_tuned_columns(fn, args, name, request, tell))
     except GraphOptError as error:
         row["status"] = f"failed: {error}"
+        row["traceback"] = own_traceback(error)
     return row
 
 
@@ -60,7 +60,7 @@ def _policy(request: dict[str, Any]) -> tuple[NamedPolicy, StoredWinners | None]
         return resolve(request["policy"]), None
     return (
         NamedPolicy(STORED, STORED, lambda graph: None, built_in=True),
-        StoredWinners(Store(Path(request["store"]))),
+        StoredWinners(Store(request["store"])),
     )
 
 
@@ -99,7 +99,7 @@ def _policy_columns(
         "policy_compile_s": subject_compile.compile_s,
         "default_compile_s": subject.default.compile_s,
         "max_rel_err": outcome.relative,
-        **({} if outcome.equal else {"status": "wrong result of the policy"}),
+        **_verdict("policy", outcome.judgement.problem()),
     }
 
 
@@ -123,7 +123,7 @@ def _tuned_columns(
         fn,
         *args,
         budget_s=request["budget_s"],
-        store=Store(Path(request["store"])),
+        store=Store(request["store"]),
         seed=request["seed"],
         name=name,
         listener=listener,
@@ -144,8 +144,13 @@ def _tuned_columns(
         "options": result.options,
         "options_speedup": result.options_times.speedup if result.options_times else 1.0,
         "tune_s": result.seconds,
-        **({} if result.verified else {"status": "wrong result of the winner"}),
+        **_verdict("winner", result.problem),
     }
+
+
+def _verdict(what: str, problem: str) -> dict[str, str]:
+    """The status where results of a policy or winner are not verified; nothing where they are."""
+    return {"status": f"{problem} ({what})"} if problem else {}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Arc functions and cube roots of single precision, in vector code of double precision.
+"""Functions of single precision that XLA calls by element, in vector code of double precision.
 
 XLA:CPU calls a scalar function for each element. Here the argument is reduced by arithmetic and a
 polynomial or Halley's iteration computes the value in double precision, so that only the last rounding
@@ -8,7 +8,6 @@ is seen: the largest error is 0.501 units in the last place, where XLA's is up t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any, Final
 
 import jax
@@ -16,8 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from graphopt.forms.circular import cosine, sine, tangent
 from graphopt.forms.form import Form, Operation, Times
-from graphopt.forms.widening import SIGN, is_negative, magnitude_bits, narrowed, widened_magnitude
+from graphopt.forms.remainders import remainder
+from graphopt.forms.widening import (
+    is_negative,
+    magnitude_bits,
+    narrowed,
+    polynomial,
+    signed,
+    widened_magnitude,
+)
 from graphopt.machine import CpuCosts
 
 RULES: Final = {
@@ -72,17 +80,13 @@ def _where(condition: Any, then: Any, otherwise: Any) -> Any:
     return lax.select(condition, *values)
 
 
-def _polynomial(coefficients: Sequence[float], z: Any) -> Any:
-    return reduce(lambda total, c: total * z + c, reversed(coefficients[:-1]), coefficients[-1])
-
-
 def _angle(low: Any, high: Any) -> Any:
     """atan(low / high) for 0 <= low <= high, with one division."""
     large = low > TAN_PI_8 * high
     above = _where(large, low - high, low)
     below = _where(large, low + high, high)
     t = above / _where(below == 0, 1.0, below)
-    return t * _polynomial(_ATAN, t * t) + _where(large, PI / 4, 0.0)
+    return t * polynomial(_ATAN, t * t) + _where(large, PI / 4, 0.0)
 
 
 def _atan2(y: Any, x: Any) -> Any:
@@ -104,13 +108,13 @@ def _asin_parts(x: Any) -> tuple[Any, Any]:
     large = a > 0.5
     half = (1.0 - a) * 0.5
     t = _where(large, lax.sqrt(half), a)
-    return large, t * _polynomial(_ASIN, _where(large, half, a * a))
+    return large, t * polynomial(_ASIN, _where(large, half, a * a))
 
 
 def _asin(x: Any) -> Any:
     large, value = _asin_parts(x)
     value = _where(large, PI / 2 - 2 * value, value)
-    return _signed(lax.convert_element_type(value, np.float32), x)
+    return signed(lax.convert_element_type(value, np.float32), x)
 
 
 def _acos(x: Any) -> Any:
@@ -133,20 +137,19 @@ def _cbrt(x: Any) -> Any:
     for _ in range(2):
         cube = t * t * t
         t = t * (a + a + cube) / (a + cube + cube)
-    return _where(ordinary, _signed(lax.convert_element_type(t, np.float32), x), x)
-
-
-def _signed(value: Any, sign_of: Any) -> Any:
-    """A float32 array that is not negative, with the signs of another."""
-    sign = lax.bitcast_convert_type(sign_of, np.uint32) & SIGN
-    return lax.bitcast_convert_type(lax.bitcast_convert_type(value, np.uint32) | sign, np.float32)
+    return _where(ordinary, signed(lax.convert_element_type(t, np.float32), x), x)
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "acos": _acos,
     "asin": _asin,
+    "atan": lambda x: _atan2(x, lax.full_like(x, 1.0)),
     "atan2": _atan2,
     "cbrt": _cbrt,
+    "cos": cosine,
+    "rem": remainder,
+    "sin": sine,
+    "tan": tangent,
 }
 
 FORM: Final = Form(

@@ -48,7 +48,7 @@ class _State:
     lock: threading.Lock = field(default_factory=threading.Lock)
     counts: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
-    lines: Counter[Any] = field(default_factory=Counter)
+    lines: dict[Any, list[Any]] = field(default_factory=dict)
     fallbacks: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
@@ -62,6 +62,13 @@ _state: Final = _State()
 def count(name: str, by: int = 1) -> None:
     """Adds to a counter."""
     _state.counts[name] += by
+
+
+def followed_cut() -> None:
+    """Counts a graph that was known by its trace."""
+    counts = _state.counts
+    counts["cache_hits"] += 1
+    counts["followed"] += 1
 
 
 def spent(name: str, seconds: float) -> None:
@@ -91,8 +98,12 @@ def cut(
     with _state.lock:
         _state.seconds["cut"] += seconds  # type: ignore[assignment]
     _state.causes[cause] += 1
-    if len(_state.lines) < 10_000 or source in _state.lines:
-        _state.lines[source] += 1
+    place = None if source is None else (id(source[0]), source[1])  # hashing code takes long
+    line = _state.lines.get(place)
+    if line is not None:
+        line[1] += 1
+    elif len(_state.lines) < 10_000:
+        _state.lines[place] = [source, 1]
     _state.cuts.append((cause, source, nodes, graph, how, seconds))
 
 
@@ -107,7 +118,7 @@ def as_cut(event: Any) -> Cut:
 
 def _lines() -> dict[str, int]:
     found: Counter[str] = Counter()
-    for source, times in _state.lines.items():
+    for source, times in _state.lines.values():
         found[source_lines.line_of(source)] += times
     return dict(found)
 
@@ -144,6 +155,7 @@ class Metrics:
         nodes: operations in all graphs run.
         evictions: executables dropped from the cache.
         followed: cuts whose graph was known by the trace that was followed, without a look-up.
+        donated: compiled runs that were given the buffers of some inputs to write results to.
         cut_causes: cause -> cuts.
         cut_lines: ``file:line`` -> cuts.
         fallbacks: what fell back -> times.
@@ -162,6 +174,7 @@ class Metrics:
     nodes: int
     evictions: int
     followed: int
+    donated: int
     cut_causes: dict[str, int]
     cut_lines: dict[str, int]
     fallbacks: dict[str, int]
@@ -178,7 +191,8 @@ class Metrics:
             f"{self.graphs} graphs, {self.nodes} operations, {self.distinct_graphs} distinct; "
             f"cache hits {hit:.0%}, followed {self.followed}",
             f"runs: {self.compiled_runs} compiled, {self.op_by_op} op by op, "
-            f"{self.traced_runs} traced; {self.compiles} compiles, {self.evictions} evictions",
+            f"{self.traced_runs} traced; {self.compiles} compiles, {self.evictions} evictions, "
+            f"{self.donated} donated",
             "cut causes: " + _table(self.cut_causes),
             "optimizer: " + _table(self.optimizer),
             "fallbacks: " + _table(self.fallbacks),
@@ -194,7 +208,7 @@ def _table(counts: dict[str, int]) -> str:
 
 _COUNTERS: Final = (
     "graphs", "distinct_graphs", "cache_hits", "compiles", "op_by_op", "compiled_runs",
-    "traced_runs", "nodes", "evictions", "followed",
+    "traced_runs", "nodes", "evictions", "followed", "donated",
 )  # fmt: skip
 
 

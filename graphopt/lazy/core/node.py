@@ -196,12 +196,13 @@ class Node:
         data: jax array, NumPy array, Python number, or None.
         src: (code object, instruction offset) of the user's line that recorded it, or None.
         check: outcome of the index checks that a leaf depends on; None if there are none.
+        own: `data` is a buffer that a compiled graph made and that was never handed out.
         move: what was recorded, as part of a trace that may repeat (`record.traces.Move`).
         recording: where the operands are found; None for nodes that are not pending.
     """
 
     __slots__ = (
-        "aval", "check", "data", "inputs", "instr", "move", "recording", "src", "uid",
+        "aval", "check", "data", "inputs", "instr", "move", "own", "recording", "src", "uid",
     )  # fmt: skip
 
     uid: int
@@ -211,6 +212,7 @@ class Node:
     data: Any
     src: tuple[CodeType, int] | None
     check: Any
+    own: bool
     move: Any
     recording: Any
 
@@ -236,6 +238,8 @@ class Node:
             self.src = self.move.src
         elif name == "check":
             self.check = None
+        elif name == "own":
+            self.own = False
         else:
             raise AttributeError(name)
         return object.__getattribute__(self, name)
@@ -283,6 +287,7 @@ def value_node(data: Any, aval: Aval, instr: Instr | None) -> Node:
     node.data = data
     node.src = None
     node.check = None
+    node.own = False
     node.recording = None
     return node
 

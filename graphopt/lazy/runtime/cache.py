@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from graphopt.lazy.core import metrics
+from graphopt.lazy.runtime import donation
 from graphopt.lazy.runtime.executors import Packing, packing_of
 from graphopt.lazy.runtime.trace import Plan, Trace, make_plan
 
@@ -41,6 +42,7 @@ class Entry:
         outcome: what the optimizer did, in words.
         placed: how it runs on several devices, in words; empty before that was decided.
         default: the program without the optimizer, for checked runs.
+        giving: whether and how buffers are given to the executable.
         dependencies: per root, the index checks and leaves it depends on; None until needed.
         places: operations whose indices are checked; known once `dependencies` is.
         context: what its executable depends on beside the plan; None once it is forgotten.
@@ -63,6 +65,7 @@ class Entry:
     outcome: str = ""
     placed: str = ""
     default: Any = None
+    giving: donation.Giving = field(default_factory=donation.Giving)
     dependencies: Any = None
     places: Any = ()
     context: Any = None
@@ -119,7 +122,7 @@ class Cache:
         ready = [e for e in self.entries() if e.state == "ready"]
         for entry in ready[: max(0, len(ready) - MAX_EXECUTABLES)]:
             entry.executable = entry.default = None
-            entry.placed = ""
+            entry.placed, entry.giving = "", donation.Giving()
             entry.state, entry.sightings = "cold", 1
             metrics.count("evictions")
 

@@ -15,7 +15,7 @@ from graphopt import jax_private, plugin, xla_hook
 from graphopt.errors import UnsupportedJaxError
 from graphopt.lazy.core import metrics
 from graphopt.lazy.errors import ExecutionError
-from graphopt.lazy.runtime import executors, optimizer
+from graphopt.lazy.runtime import donation, executors, optimizer
 from graphopt.lazy.runtime.cache import Entry
 from graphopt.measure.compiling.functions import lowering
 
@@ -25,43 +25,61 @@ MAX_EXIT_WAIT_S: Final = 60.0
 _compile_lock: Final = threading.Lock()
 
 
-def compile_entry(entry: Entry, policy: Any, check: bool = False) -> None:
-    """Compiles a graph; afterwards its state is ``ready`` or ``failed``. Never raises."""
+def compile_entry(
+    entry: Entry, policy: Any, check: bool = False, pairing: donation.Pairing = donation.NONE
+) -> None:
+    """Compiles a graph; afterwards its state is ``ready`` or ``failed``. Never raises.
+
+    Args:
+        entry: the graph; one that is compiled already keeps its executable if this fails.
+        policy: what optimizes it; None for XLA's default.
+        check: compile it without the optimizer, too.
+        pairing: which buffers it takes.
+    """
     start = perf_counter()
     try:
         with _compile_lock:
-            executable, forms = _compile(entry, policy, forms=policy is not None)
+            executable, forms = _compile(entry, policy, policy is not None, pairing)
             if check and (forms or entry.outcome.startswith("rewritten")):
                 entry.default, _ = _compile(entry, None, forms=False)
-        entry.executable = executable
+        entry.executable, entry.giving.pairing = executable, pairing
         entry.state = "ready"
         metrics.count("compiles")
     except Exception as error:
-        entry.error = error
-        entry.state = "failed"
         metrics.fallback(f"compile failed: {type(error).__name__}")
+        if entry.executable is None:
+            entry.error = error
+            entry.state = "failed"
     finally:
         metrics.spent("compile", perf_counter() - start)
         entry.done.set()
 
 
-def flat_function(entry: Entry) -> Any:
-    """The graph as a function of its leaves and scalar vectors, in one argument list."""
+def flat_function(entry: Entry, order: tuple[int, ...] = ()) -> Any:
+    """The graph as a function of its leaves and scalar vectors, in one argument list.
+
+    Args:
+        entry: the graph.
+        order: positions of the results in the order to return them; empty for their own.
+    """
     leaves = len(entry.plan.leaf_avals)
     run = executors.as_function(entry.plan, entry.packing)
 
     def flat(*arguments: Any) -> Any:
-        return run(arguments[:leaves], arguments[leaves:])
+        values = run(arguments[:leaves], arguments[leaves:])
+        return (*(values[k] for k in order), *values[len(order) :])
 
     flat.__name__ = flat.__qualname__ = entry.name
     return flat
 
 
-def _compile(entry: Entry, policy: Any, forms: bool) -> tuple[Any, bool]:
+def _compile(
+    entry: Entry, policy: Any, forms: bool, pairing: donation.Pairing = donation.NONE
+) -> tuple[Any, bool]:
     """The executable, and whether operations in it have other forms than jax gives them."""
 
     def handler(data: bytes) -> bytes | None:
-        if entry.module is None:
+        if entry.module is None and not pairing.leaves:  # others run it on inputs that they keep
             entry.module = zlib.compress(data, 1)
         if policy is None:
             return None
@@ -70,7 +88,7 @@ def _compile(entry: Entry, policy: Any, forms: bool) -> tuple[Any, bool]:
 
     leaves, packs = executors.abstract_arguments(entry.plan, entry.packing)
     with jax.enable_x64(True), jax.default_device(entry.plan.device):
-        jitted = jax.jit(flat_function(entry))
+        jitted = jax.jit(flat_function(entry, pairing.order), donate_argnums=pairing.leaves)
         with lowering(forms) as choices:
             lowered = jitted.lower(*leaves, *packs)
         plugin.add_forms(choices)
@@ -116,7 +134,7 @@ class _Background:
         self._busy = threading.Lock()
         self._ending = False
 
-    def submit(self, entry: Entry, policy: Any, check: bool) -> None:
+    def submit(self, entry: Entry, policy: Any, check: bool, pairing: donation.Pairing) -> None:
         """Compiles an entry some time soon."""
         entry.state = "compiling"
         entry.done.clear()
@@ -124,7 +142,7 @@ class _Background:
             self._thread = threading.Thread(target=self._run, name="graphopt-lazy", daemon=True)
             self._thread.start()
             atexit.register(self._end)
-        self._jobs.put((entry, policy, check))
+        self._jobs.put((entry, policy, check, pairing))
 
     def drain(self) -> None:
         """Waits until all that was submitted so far is compiled."""
@@ -140,11 +158,11 @@ class _Background:
             if isinstance(job, threading.Event):
                 job.set()
                 continue
-            entry, policy, check = job
+            entry, policy, check, pairing = job
             with self._busy:
                 if self._ending:
                     return
-                compile_entry(entry, policy, check)
+                compile_entry(entry, policy, check, pairing)
 
     def _end(self) -> None:
         self._ending = True

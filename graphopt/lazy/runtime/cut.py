@@ -18,11 +18,10 @@ from graphopt.lazy.errors import CutForbiddenError, ExecutionError, LazyError
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.blocks import BLOCK
 from graphopt.lazy.record.settings import settings
-from graphopt.lazy.runtime import executors, known, optimizer, tiers
+from graphopt.lazy.runtime import donation, known, optimizer, tiers
 from graphopt.lazy.runtime.cache import Cache, Entry
-from graphopt.lazy.runtime.executors import Failure
-from graphopt.lazy.runtime.index_checks import Check, dependencies
 from graphopt.lazy.runtime.recompiles import explain_new
+from graphopt.lazy.runtime.results import checks_of, deliver
 from graphopt.lazy.runtime.trace import Trace
 
 LOCK: Final = threading.RLock()
@@ -112,18 +111,22 @@ def run_known(key: Any, cause: str) -> bool:
     start = perf_counter()
     local = recorder.state.now
     with LOCK:
-        found = known.find(local, key, (optimizer.version(), optimizer.checked_mode()))
+        found = known.find(local, key, optimizer.context())
         if found is None:
             return False
         cut, entry = found
+        unused = donation.USED
+        if cut.complete and not observers:
+            unused = cut.places.unused(local)
         leaves, arrays, scalars, roots = cut.values(local.recording)
         if tiers.traced(arrays):
             return False
         cache.use(entry)
-        metrics.count("cache_hits")
-        metrics.count("followed")
-        failures = _run(entry, leaves, arrays, scalars, roots, cause, start)
+        metrics.followed_cut()
+        failures = _run(entry, leaves, arrays, scalars, roots, cause, start, unused)
         if cut.complete and not failures:
+            if unused is not donation.USED:
+                donation.release(local)
             local.restart()
         else:
             local.leave(failures)
@@ -138,15 +141,23 @@ def _run_graph(roots: list[Node], cause: str, key: Any) -> dict[Node, LazyError]
     scalars = [node.data for node in trace.scalars]
     if tiers.traced(arrays):
         values, flags = tiers.run_traced(trace, arrays, scalars)
-        failures = _deliver(roots, trace.leaves, values, flags, None)
+        failures = deliver(roots, values, flags, checks_of(trace.leaves), None, False)
         _book(cause, len(trace.nodes), "traced", "traced", perf_counter() - start)
         return failures
-    entry = cache.get(trace, (optimizer.version(), optimizer.checked_mode()))
+    entry = cache.get(trace, optimizer.context())
     if entry.sightings == 0:
         explain_new(entry, cache.entries())
-    if key is not None:
-        known.remember(recorder.state.now, key, trace, entry)
-    return _run(entry, trace.leaves, arrays, scalars, roots, cause, start)
+    leaves, unused = trace.leaves, donation.USED
+    local = recorder.state.now
+    cut = None if key is None else known.remember(local, key, trace, entry)
+    if cut is not None and cut.complete and not observers:
+        del trace, leaves, arrays  # they would count as references
+        unused = cut.places.unused(local)
+        leaves, arrays, scalars, roots = cut.values(local.recording)
+    failures = _run(entry, leaves, arrays, scalars, roots, cause, start, unused)
+    if unused is not donation.USED and not failures:
+        donation.release(local)
+    return failures
 
 
 def _run(
@@ -157,68 +168,16 @@ def _run(
     roots: list[Node],
     cause: str,
     start: float,
+    unused: donation.Unused,
 ) -> dict[Node, LazyError]:
-    values, flags, how = tiers.run_entry(entry, leaves, arrays, scalars)
+    values, flags, how = tiers.run_entry(entry, leaves, arrays, scalars, unused)
     if how == "compiled" and entry.sightings % 64 == 0:
         cache.limit_executables()
     for observer in tuple(observers):
         observer(entry, arrays, scalars)
-    failures = _deliver(roots, leaves, values, flags, entry)
+    failures = deliver(roots, values, flags, checks_of(leaves), entry, how == "compiled")
     _book(cause, len(entry.plan.steps), entry.name, how, perf_counter() - start)
     return failures
-
-
-def _deliver(
-    roots: list[Node], leaves: list[Node], values: Any, flags: Any, entry: Entry | None
-) -> dict[Node, LazyError]:
-    failures: dict[Node, LazyError] = {}
-    checks = _checks(roots, leaves, flags, entry)
-    for node, value, check in zip(roots, values, checks, strict=True):
-        if type(value) is Failure:
-            failures[node] = value.error
-            continue
-        node.check = check
-        node.data = value
-        node.inputs = ()
-        node.instr = None
-        node.src = None
-        node.recording = None
-    return failures
-
-
-def _checks(
-    roots: list[Node], leaves: list[Node], flags: Any, entry: Entry | None
-) -> list[Check | None]:
-    """The index checks that each root depends on; None where there are none."""
-    inherited: dict[int, Check] = {}
-    for k, leaf in enumerate(leaves):
-        check = leaf.check
-        if check is not None:
-            if check.settled(wait=False) and check.error is None:
-                leaf.check = None
-            else:
-                inherited[k] = check
-    if entry is None or (flags is None and not inherited):
-        return [None] * len(roots)
-    if entry.dependencies is None:
-        entry.dependencies = dependencies(entry.plan)
-        entry.places = executors.checked_places(entry.plan)
-    shared: dict[Any, Check | None] = {}  # roots that depend on the same share their check
-    found: list[Check | None] = []
-    for chosen, leaves_ in entry.dependencies:
-        before: tuple[Check, ...] = ()
-        if inherited:
-            before = tuple(dict.fromkeys(c for k, c in inherited.items() if k in leaves_))
-        own = flags if chosen else None
-        key = (chosen, before)
-        if key not in shared:
-            if own is None and not before:
-                shared[key] = None
-            else:
-                shared[key] = check = Check(own, entry.places, chosen)
-                check.inherited = before
-        found.append(shared[key])
-    return found
 
 
 def _book(cause: str, nodes: int, graph: str, how: str, seconds: float) -> None:
@@ -230,7 +189,7 @@ def _book(cause: str, nodes: int, graph: str, how: str, seconds: float) -> None:
 
 
 def observe(node: Node, cause: str) -> Any:
-    """The value of a node: computed now if it is pending.
+    """The value of a node, to be handed out: computed now if it is pending.
 
     Returns:
         A jax array, a NumPy array, or a tracer.
@@ -238,6 +197,13 @@ def observe(node: Node, cause: str) -> Any:
     Raises:
         LazyError: it cannot be computed, or an index on the way to it was out of range.
     """
+    value = _settled(node, cause)
+    node.own = False
+    return value
+
+
+def _settled(node: Node, cause: str) -> Any:
+    """The value of a node, which stays with the runtime; see `observe`."""
     if node.data is None:
         if settings.on_cut != "silent":
             _object(cause)
@@ -348,7 +314,7 @@ def eval_nodes(nodes: Iterable[Node], wait: bool) -> None:
 
 def _wait(nodes: Iterable[Node]) -> None:
     for node in nodes:
-        value = observe(node, "wait")
+        value = _settled(node, "wait")
         if not isinstance(value, (np.ndarray, jax.core.Tracer)):
             value.block_until_ready()
 

@@ -57,6 +57,11 @@ def set_devices(
     optimizer.renew()
 
 
+def several() -> bool:
+    """Whether graphs may run over several devices."""
+    return bool(_state.devices)
+
+
 def try_placing(entry: Entry, arrays: list[Any], packs: list[Any]) -> None:
     """Plans a compiled graph; afterwards its executable is the placed one if that gains."""
     entry.placed = "one device"

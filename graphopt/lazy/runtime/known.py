@@ -10,6 +10,7 @@ from graphopt.lazy.core.node import Node
 from graphopt.lazy.record.recorder import Recorder, held_elsewhere
 from graphopt.lazy.record.traces import Recording
 from graphopt.lazy.runtime.cache import Entry
+from graphopt.lazy.runtime.donation import Places
 from graphopt.lazy.runtime.trace import Trace
 
 MAX_CUTS: Final = 64
@@ -21,26 +22,26 @@ class KnownCut:
 
     Attributes:
         entry: weak reference to the graph.
-        leaves: places of the buffers that it takes.
+        places: where its buffers and what is not computed for anybody stand.
         numbers: places of its numbers.
         roots: places of its results, those asked for first.
         requested: how many were asked for.
         complete: nothing that anybody holds stays pending.
     """
 
-    __slots__ = ("complete", "entry", "leaves", "numbers", "requested", "roots")
+    __slots__ = ("complete", "entry", "numbers", "places", "requested", "roots")
 
     def __init__(
         self,
         entry: Entry,
-        leaves: list[int],
+        places: Places,
         numbers: list[int],
         roots: list[int],
         requested: int,
         complete: bool,
     ) -> None:
         self.entry = weakref.ref(entry)
-        self.leaves = leaves
+        self.places = places
         self.numbers = numbers
         self.roots = roots
         self.requested = requested
@@ -49,7 +50,7 @@ class KnownCut:
     def values(self, recording: Recording) -> tuple[list[Node], list[Any], list[Any], list[Node]]:
         """Buffers' nodes, their data, numbers and result nodes in a recording of the trace."""
         values, numbers = recording.values, recording.numbers
-        leaves = [values[k] for k in self.leaves]
+        leaves = [values[k] for k in self.places.leaves]
         return (
             leaves,
             [node.data for node in leaves],
@@ -97,8 +98,8 @@ def find(local: Recorder, key: Any, context: Any) -> tuple[KnownCut, Entry] | No
     return cut, entry
 
 
-def remember(local: Recorder, key: Any, trace: Trace, entry: Entry) -> None:
-    """Keeps the graph of a cut, to be found by the trace.
+def remember(local: Recorder, key: Any, trace: Trace, entry: Entry) -> KnownCut | None:
+    """Keeps the graph of a cut, to be found by the trace; returns it if it can be found.
 
     Args:
         local: the recorder of this thread, before the recording ends.
@@ -107,20 +108,21 @@ def remember(local: Recorder, key: Any, trace: Trace, entry: Entry) -> None:
         entry: its entry in the cache.
     """
     recording, last = local.recording, local.next.parent
-    places = recording.number_places
     leaves = [recording.slots.get(node) for node in trace.leaves]
-    numbers = [places.get(node) for node in trace.scalars]
+    numbers = [recording.number_places.get(node) for node in trace.scalars]
     if last is None or None in leaves or None in numbers:
-        return
+        return None
     roots = [node.move.slot for node in trace.roots if node.recording is recording]
     if len(roots) != len(trace.roots):
-        return
+        return None
     divider = key.index(0)
     requested = len(roots) if key[0] == "all" else divider - 1
     complete = set(key[divider + 1 :]) <= set(roots)
-    cut = KnownCut(entry, leaves, numbers, roots, requested, complete)  # type: ignore[arg-type]
+    places = Places(recording, leaves, roots)  # type: ignore[arg-type]
+    cut = KnownCut(entry, places, numbers, roots, requested, complete)  # type: ignore[arg-type]
     if last.cuts is None:
         last.cuts = {}
     elif len(last.cuts) >= MAX_CUTS:
         last.cuts.clear()
     last.cuts[key] = cut
+    return cut

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import graphopt.version
+from graphopt import plugin
 from graphopt.errors import GraphOptError
 from graphopt.lazy.core import metrics
 
@@ -54,7 +55,6 @@ def set_optimizer(policy: str | Policy | None = AUTO) -> None:
 
 def current() -> NamedPolicy | None:
     """The policy that a graph compiled now would get."""
-    from graphopt import plugin
     from graphopt.policy import resolve
     from graphopt.policy.registry import DEFAULT
 
@@ -67,11 +67,10 @@ def current() -> NamedPolicy | None:
     return plugin.installed_policy() or resolve(DEFAULT)
 
 
-def version() -> Any:
+def context() -> Any:
     """What tells executables of different optimizers apart in the cache."""
-    from graphopt import plugin
-
-    return _state.version, plugin.installed_policy() if _state.choice == AUTO else None
+    policy = plugin.installed_policy() if _state.choice == AUTO else None
+    return _state.version, policy, _state.checked
 
 
 def checked_mode() -> bool:
@@ -101,8 +100,6 @@ def optimize(data: bytes, policy: NamedPolicy, name: str) -> tuple[bytes | None,
     Returns:
         The rewritten module or None, and the outcome in words.
     """
-    from graphopt import plugin
-
     try:
         winners = _winners() if policy.built_in else None
         record, answer = plugin.optimize_module(data, policy, winners=winners)
@@ -114,6 +111,13 @@ def optimize(data: bytes, policy: NamedPolicy, name: str) -> tuple[bytes | None,
         _logger.warning("%s keeps XLA's default: %s", name, record.reason)
     metrics.outcome(str(record.outcome))
     return answer, f"{record.outcome}: {record.reason}" if record.reason else str(record.outcome)
+
+
+def keeps_donation(policy: NamedPolicy | None) -> bool:
+    """Whether a module that this policy rewrites still gets the buffers that are given to it."""
+    from graphopt.measure.capabilities.own import own_capabilities
+
+    return policy is None or "donation" in own_capabilities().holding
 
 
 def cache_text(policy: NamedPolicy | None) -> str:

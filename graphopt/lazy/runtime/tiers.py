@@ -14,7 +14,7 @@ from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import ExecutionError
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.settings import settings
-from graphopt.lazy.runtime import compiling, devices, executors, optimizer
+from graphopt.lazy.runtime import compiling, devices, donation, executors, optimizer
 from graphopt.lazy.runtime.cache import Entry
 from graphopt.lazy.runtime.executors import Failure
 from graphopt.lazy.runtime.trace import Trace, make_plan
@@ -54,7 +54,11 @@ def run_traced(trace: Trace, arrays: list[Any], scalars: list[Any]) -> tuple[lis
 
 
 def run_entry(
-    entry: Entry, leaves: list[Node], arrays: list[Any], scalars: list[Any]
+    entry: Entry,
+    leaves: list[Node],
+    arrays: list[Any],
+    scalars: list[Any],
+    unused: donation.Unused,
 ) -> tuple[list[Any], Any, str]:
     """Runs a graph op by op or compiled.
 
@@ -63,15 +67,18 @@ def run_entry(
         leaves: what it is computed from.
         arrays: their values.
         scalars: its scalar parameters.
+        unused: leaves that nobody can ask for after the run.
 
     Returns:
         One value or `Failure` per root, index flags or None, and ``op by op`` or ``compiled``.
     """
     entry.sightings += 1
     if entry.state != "ready":
-        _advance(entry)
+        _advance(entry, unused)
+    elif unused.nodes and not (entry.giving.settled or entry.giving.pairing.leaves):
+        _reconsider(entry, unused)
     if entry.state == "ready":
-        values, flags = _run_compiled(entry, leaves, arrays, scalars)
+        values, flags = _run_compiled(entry, leaves, arrays, scalars, unused)
         return values, flags, "compiled"
     start = perf_counter()
     values = executors.run_op_by_op(entry.plan, arrays, scalars)
@@ -80,7 +87,24 @@ def run_entry(
     return values, None, "op by op"
 
 
-def _advance(entry: Entry) -> None:
+def _reconsider(entry: Entry, unused: donation.Unused) -> None:
+    """Compiles a graph anew once it is clear that there are buffers to give to it."""
+    if entry.giving.look(unused):
+        policy, check = optimizer.current(), optimizer.checked_mode()
+        pairing = _pairing(entry, unused, policy, check)
+        entry.giving.settled = True
+        if pairing.leaves:
+            compiling.compile_entry(entry, policy, check, pairing)
+
+
+def _pairing(entry: Entry, unused: donation.Unused, policy: Any, check: bool) -> donation.Pairing:
+    """What a graph compiled now takes; its inputs are needed where it runs more than once."""
+    if not unused.nodes or check or devices.several() or not optimizer.keeps_donation(policy):
+        return donation.NONE
+    return donation.pair(entry.plan, unused.nodes)
+
+
+def _advance(entry: Entry, unused: donation.Unused) -> None:
     """Compiles the graph, starts compiling it, or leaves it for later."""
     if settings.tier == "op-by-op" or entry.state == "failed":
         return
@@ -91,10 +115,11 @@ def _advance(entry: Entry) -> None:
     waits = waits or entry.op_by_op_s > SLOW_S
     if entry.state == "cold":
         policy, check = optimizer.current(), optimizer.checked_mode()
+        pairing = _pairing(entry, unused, policy, check)
         if waits:
-            compiling.compile_entry(entry, policy, check)
+            compiling.compile_entry(entry, policy, check, pairing)
         else:
-            compiling.background.submit(entry, policy, check)
+            compiling.background.submit(entry, policy, check, pairing)
     elif waits:  # a background compile is under way
         entry.done.wait()
 
@@ -110,14 +135,20 @@ def _needs_many_compiles(entry: Entry) -> bool:
 
 
 def _run_compiled(
-    entry: Entry, leaves: list[Node], arrays: list[Any], scalars: list[Any]
+    entry: Entry,
+    leaves: list[Node],
+    arrays: list[Any],
+    scalars: list[Any],
+    unused: donation.Unused,
 ) -> tuple[list[Any], Any]:
-    roots = len(entry.plan.root_slots)
-    for k, array in enumerate(arrays):
-        if type(array) is np.ndarray:
-            arrays[k] = leaves[k].data = put(array, entry.plan.device)
-    packs = _packs(entry, scalars)
+    roots, giving = len(entry.plan.root_slots), entry.giving
     try:
+        if giving.pairing.leaves:
+            arrays = _give(entry, arrays, unused)
+        for k, array in enumerate(arrays):
+            if type(array) is np.ndarray:
+                arrays[k] = leaves[k].data = put(array, entry.plan.device)
+        packs = _packs(entry, scalars)
         with jax.enable_x64(True):
             if not entry.placed:
                 devices.try_placing(entry, arrays, packs)
@@ -126,9 +157,22 @@ def _run_compiled(
                 values = _compared(entry, values, entry.default(*arrays, *packs))
     except Exception as error:
         return [Failure(_explained(entry, error))] * roots, None
+    values = donation.in_order(values, giving.pairing)
     if len(values) > roots:
         return values[:-1], values[-1]
     return values, None
+
+
+def _give(entry: Entry, arrays: list[Any], unused: donation.Unused) -> list[Any]:
+    """Inputs that the executable may take; if too many are in use, it is one that takes none."""
+    if entry.giving.copies > donation.PATIENCE:
+        entry.giving.settled = True
+        entry.giving.copies = 0
+        compiling.compile_entry(entry, optimizer.current(), optimizer.checked_mode())
+    if not entry.giving.pairing.leaves:
+        return arrays
+    metrics.count("donated")
+    return entry.giving.prepare(arrays, unused, entry.plan.device)
 
 
 def _packs(entry: Entry, scalars: list[Any]) -> Any:

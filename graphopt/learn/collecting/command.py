@@ -45,7 +45,7 @@ class FillPlan:
     workloads: tuple[str, ...]
     names: tuple[str, ...]
     budget_s: float
-    store: Path | None
+    store: str | Path | None
     seed: int
     max_nodes: int
 

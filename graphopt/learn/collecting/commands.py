@@ -16,8 +16,8 @@ class Fill:
     """Names of programs; all if none is given."""
     budget_s: float = 1500.0
     """Seconds in all; the same command again goes on where it was."""
-    store: Path | None = None
-    """Store of the measurements; the user's store by default."""
+    store: str | None = None
+    """Path or URL of the store of the measurements; the user's store by default."""
     seed: int = 0
     """Seed of random decisions."""
     max_nodes: int = 2000

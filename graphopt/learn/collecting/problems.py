@@ -15,7 +15,7 @@ from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
 from graphopt.learn.collecting.scorers import Bench
 from graphopt.learn.config import CorpusConfig
 from graphopt.machine import probe
-from graphopt.measure import Scorer, compile_with
+from graphopt.measure import Scorer, modules_of
 from graphopt.measure.analytic import AnalyticScorer
 from graphopt.measure.bank.scorer import BankScorer
 from graphopt.policy.network.features import Features, extract
@@ -181,7 +181,7 @@ def from_programs(programs: Iterable[Program]) -> Iterator[Problem]:
     """Compiles each program in its forms and takes the graphs; modules left alone are skipped."""
     for program in programs:
         fn, args = program.build()
-        for index, data in enumerate(compile_with(fn, args, forms=True).modules):
+        for index, data in enumerate(modules_of(fn, args, forms=True)):
             graph = _graph(data)
             if graph is not None:
                 name = program.name if index == 0 else f"{program.name}:{index}"

@@ -153,11 +153,7 @@ def search_module(
     tell: Callable[..., None],
     suggest: Callable[[Graph], list[tuple[str, Decisions]]],
 ) -> tuple[list[ModuleResult], bool]:
-    """The best few decisions of one module, best first, and whether the search was interrupted.
-
-    `data` and `inputs` are as for `Runner`; `share_s` are seconds to spend, `evaluations` most candidates;
-    `tell` takes stage, message, candidates, best ratio so far; `suggest` gives starting points of a graph.
-    """
+    """The best few decisions of one module, best first, and whether the search was interrupted."""
     try:
         graph = build_graph(data, allow_donation=True)
     except GraphOptError as error:
@@ -264,7 +260,7 @@ def _confirm_best(
         changed = any(m.decisions != KEPT for m in results)
         outcome = confirm(subject, transform_of(results) if changed else None, budget_s)
         if not outcome.equal:
-            _quarantine(store, results)
+            _quarantine(store, results, outcome.judgement.problem())
         adopted = changed and outcome.equal and min(outcome.gain.low, outcome.times.low) > 1.0
         better = best is None or (adopted and (not best[2] or outcome.gain.low > best[1].gain.low))
         if better:
@@ -276,10 +272,10 @@ def _confirm_best(
     return best
 
 
-def _quarantine(store: Store, results: list[ModuleResult]) -> None:
+def _quarantine(store: Store, results: list[ModuleResult], problem: str) -> None:
     for module in results:
         if module.decisions != KEPT:
-            reason = "wrong result on the real arguments"
+            reason = f"on the real arguments: {problem}"
             put_quarantine(store, module.fingerprint, module.decisions, reason)
 
 
@@ -312,6 +308,8 @@ def _finish(
         options,
         options_times,
         subject.forms,
+        outcome.judgement.problem(),
+        outcome.judgement.chaotic,
     )
     tell("done", str(result).splitlines()[0], result.evaluations, result.speedup)
     return result
@@ -394,4 +392,6 @@ def replay(
         outcome.relative,
         time.perf_counter() - begin,
         forms=subject.forms,
+        problem=outcome.judgement.problem(),
+        chaotic=outcome.judgement.chaotic,
     )

@@ -10,7 +10,12 @@ import jax
 
 from graphopt.learn.tune.program import Subject
 from graphopt.measure import Comparison, Compiled, compare
-from graphopt.measure.comparing.yardstick import Yardstick, host_leaves, program_yardstick
+from graphopt.measure.comparing.yardstick import (
+    Judgement,
+    Yardstick,
+    host_leaves,
+    program_yardstick,
+)
 
 
 @dataclass(frozen=True)
@@ -19,16 +24,24 @@ class Confirmation:
 
     Attributes:
         times: in turn, on the real arguments.
-        equal: results agree to rounding.
-        relative: largest relative difference.
+        judgement: whether results agree to rounding.
         beside_forms: the program in its forms without decisions, in turn with the winner; None where it
             has no forms, or the winner no decisions.
     """
 
     times: Comparison
-    equal: bool
-    relative: float
+    judgement: Judgement
     beside_forms: Comparison | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Results agree to rounding."""
+        return self.judgement.equal
+
+    @property
+    def relative(self) -> float:
+        """Largest relative difference of the results."""
+        return self.judgement.relative
 
     @property
     def gain(self) -> Comparison:
@@ -91,7 +104,7 @@ def confirm(
     if transform is not None and subject.forms:
         start = Runs(subject.start, subject.donates)
         beside = compare(start, winner, budget_s=budget_s, min_pairs=15, max_pairs=201)
-    return Confirmation(times, judgement.equal, judgement.relative, beside)
+    return Confirmation(times, judgement, beside)
 
 
 def _yardstick(subject: Subject, default: Runs) -> Yardstick:

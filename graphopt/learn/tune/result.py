@@ -66,6 +66,8 @@ class TuneResult:
         options_times: winner without against winner with these options, if any help.
         forms: names of the forms of operations that `graphopt.install` gives the program, whose gain is
             part of `times`, whether or not decisions are adopted.
+        problem: why results are not verified, with their error; empty where they are.
+        chaotic: they cannot be: the program's own results move as much with the last bits of its inputs.
     """
 
     program: str
@@ -78,6 +80,8 @@ class TuneResult:
     options: dict[str, str] = field(default_factory=dict)
     options_times: Comparison | None = None
     forms: tuple[str, ...] = ()
+    problem: str = ""
+    chaotic: bool = False
 
     @property
     def changed(self) -> bool:
@@ -126,6 +130,8 @@ class TuneResult:
             f"{self.evaluations} candidates in {self.seconds:.0f} s, largest relative difference "
             f"{self.max_rel_err:.1e}",
         ]
+        if self.problem:
+            lines.append(f"  {self.problem}")
         if self.forms:
             lines.append(f"  forms of operations: {', '.join(self.forms)}")
         for module in self.modules:

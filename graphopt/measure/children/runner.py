@@ -26,7 +26,9 @@ START_TIMEOUT_S: Final = 300.0
 RUNS: Final = 40
 """More runs of a slow program than one measurement makes."""
 
-_LASTING: Final = frozenset({"abort", "hang", "exit", "garbage", "wrong result", "memory"})
+_LASTING: Final = frozenset(
+    {"abort", "hang", "exit", "garbage", "wrong result", "chaotic", "memory"}
+)
 """Failures that quarantine a decision vector."""
 
 

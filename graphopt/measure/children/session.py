@@ -46,7 +46,19 @@ class Candidate:
 
 
 class WrongResult(Exception):
-    """The candidate's results differ from the default's by more than rounding."""
+    """The candidate's results differ from the default's by more than rounding.
+
+    Attributes:
+        status: what the worker answers.
+    """
+
+    status = "wrong result"
+
+
+class ChaoticResult(WrongResult):
+    """They differ, but the default's own move as much with the last bits of the inputs."""
+
+    status = "chaotic"
 
 
 class Session:
@@ -105,7 +117,8 @@ class Session:
         seconds = time.perf_counter() - start
         judgement = self.yardstick.judge(jax.tree.leaves(executable()))
         if not judgement.equal:
-            raise WrongResult(f"relative difference {judgement.relative:.3g}")
+            kind = ChaoticResult if judgement.chaotic else WrongResult
+            raise kind(judgement.errors())
         return Candidate(executable, result, seconds, judgement.relative)
 
     def measure(

@@ -26,7 +26,7 @@ def serve(session: Session, request: dict[str, Any]) -> dict[str, Any]:
         else:
             answer = session.profile(request["decisions"], request["runs"])
     except WrongResult as error:
-        return {"status": "wrong result", "detail": str(error)}
+        return {"status": error.status, "detail": str(error)}
     except GraphOptError as error:
         return {"status": "illegal", "detail": str(error)}
     except MemoryError:

@@ -30,6 +30,14 @@ CHAOTIC: Final = 0.03
 
 PERTURBATIONS: Final = 3
 
+UNVERIFIABLE: Final = "cannot be verified: chaotic"
+"""How `Judgement.problem` begins where the candidate is not known to be wrong."""
+
+WRONG: Final = "wrong result"
+"""How it begins where the candidate is."""
+
+MOVED: Final = ", the default's own by {:.1e} when its inputs move by one unit in the last place"
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -38,16 +46,36 @@ class Judgement:
     Attributes:
         equal: every comparable result is within its limit, and at least one is comparable. Integers that
             do not depend on rounding must be equal.
-        relative: largest relative difference over the comparable results; of integers, the share of
-            elements that differ.
+        relative: largest relative difference over the comparable results, over all where none is; of
+            integers, the share of elements that differ.
         comparable: results (of all) that are not chaotic.
         results: number of results.
+        moved: largest relative difference of the default from itself, over all results, when its inputs
+            move by one unit in the last place; None where that was not needed.
+        chaotic: nothing can be said: no result is comparable, and the default itself moves by as much.
     """
 
     equal: bool
     relative: float
     comparable: int
     results: int
+    moved: float | None = None
+    chaotic: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks that the verdicts exclude each other."""
+        assert not (self.equal and self.chaotic)
+
+    def problem(self) -> str:
+        """What keeps the candidate from being right, with both errors; empty where it is."""
+        if self.equal:
+            return ""
+        return f"{UNVERIFIABLE if self.chaotic else WRONG}: {self.errors()}"
+
+    def errors(self) -> str:
+        """How far the candidate is off and, where that was looked at, the default from itself."""
+        moved = "" if self.moved is None else MOVED.format(self.moved)
+        return f"off by {self.relative:.1e}{moved}"
 
 
 class Yardstick:
@@ -94,17 +122,28 @@ class Yardstick:
         worst = max((d.relative for d in plain), default=0.0)
         if all(d.equal for d in plain):
             return Judgement(True, worst, len(plain), len(plain))
+        return self._judge_amplified(host, [d.equal for d in plain])
+
+    def _judge_amplified(self, host: list[Array], same: list[bool]) -> Judgement:
+        """Judges by how the default treats rounding; `same`: within the fixed tolerance of its dtype."""
         comparable = [growth <= CHAOTIC for growth in self.growth]
-        equal, relative = any(comparable), 0.0
-        for i, difference in enumerate(plain):
-            if not comparable[i]:
-                equal &= _same_scale(self.reference[i], host[i])
-                continue
-            deviation = _deviation(self.reference[i], host[i])
-            relative = max(relative, deviation)
-            limit = max(GROWTH_FACTOR * self.growth[i], _tolerance(self.reference[i]))
-            equal &= difference.equal or deviation <= limit
-        return Judgement(equal, relative, sum(comparable), len(plain))
+        deviations = [_deviation(a, b) for a, b in zip(self.reference, host, strict=True)]
+        limits = [
+            max(GROWTH_FACTOR * growth, _tolerance(a))
+            for growth, a in zip(self.growth, self.reference, strict=True)
+        ]
+        within = [s or d <= most for s, d, most in zip(same, deviations, limits, strict=True)]
+        alike = [_same_scale(a, b) for a, b in zip(self.reference, host, strict=True)]
+        fine = all(w if c else a for w, c, a in zip(within, comparable, alike, strict=True))
+        known = [d for d, c in zip(deviations, comparable, strict=True) if c]
+        return Judgement(
+            equal=fine and bool(known),
+            relative=max(known or deviations),
+            comparable=len(known),
+            results=len(host),
+            moved=max(self.growth),
+            chaotic=not known and fine and all(within),
+        )
 
 
 def program_yardstick(run: Callable[..., Any], args: tuple[Any, ...]) -> Yardstick:

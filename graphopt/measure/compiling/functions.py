@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import jax
 
@@ -64,6 +64,37 @@ def compile_with(
 
     wrapped.__name__ = wrapped.__qualname__ = name
     return compile_lowered(lambda: jax.jit(wrapped).lower(*args), args, transform, forms=forms)
+
+
+_STOP: Final = b"\xff"
+"""No module: XLA gives up the compile where it reads the hook's answer, before it generates code."""
+
+
+def modules_of(fn: Callable[..., Any], args: tuple[Any, ...], forms: bool = False) -> list[bytes]:
+    """Modules of ``fn(*args)`` as the hook receives them; no code is generated for them.
+
+    Most of a compile is code generation, so this takes a fraction of `compile_with`.
+
+    Args:
+        fn: jittable.
+        args: arguments; only their shapes and types count.
+        forms: see `compile_lowered`.
+
+    Raises:
+        jax.errors.JaxRuntimeError: XLA refuses the program before it asks the hook.
+    """
+    seen: list[bytes] = []
+
+    def note(data: bytes) -> bytes:
+        seen.append(data)
+        return _STOP
+
+    try:
+        compile_with(fn, args, note, forms=forms)
+    except jax.errors.JaxRuntimeError:
+        if not seen:
+            raise
+    return seen
 
 
 def compile_lowered(

@@ -1,6 +1,6 @@
 """The heuristic's page of documentation, made from the rows of its table.
 
-python -m graphopt.policy.heuristic.page > docs/heuristic.md
+The site of the documents asks for it; ``python -m graphopt.policy.heuristic.page`` prints it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ program. An edit counts if it saves more than the step's threshold; steps withou
 itself. `explain` and `report()` name the steps behind a decision, also where the learned policy decides,
 which starts from the heuristic.
 
-This page is made from the table: `python -m graphopt.policy.heuristic.page > docs/heuristic.md`.
+The site makes this page from the table.
 """
 
 

@@ -100,7 +100,7 @@ class ServerEngine:
             with engine.begin() as connection:
                 if key is not None:
                     noted = {"id": key, "seen": time.time()}
-                    if not connection.execute(named["put_delivery"], noted).rowcount:
+                    if connection.execute(named["put_delivery"], noted).first() is None:
                         return
                 for name, values in changes:
                     connection.execute(named[name], dict(values))
@@ -128,8 +128,10 @@ class ServerEngine:
 
     def __del__(self) -> None:
         # Its owners live as long as a thread or a policy, and have no last line.
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105 - contextlib may be gone when the interpreter ends
             self.close()
+        except Exception:
+            pass
 
     def close(self) -> None:
         """Closes this process's connections."""

@@ -220,12 +220,8 @@ def _of_programs(dialect: str) -> Iterator[tuple[str, Any]]:
 
 
 def _of_deliveries(dialect: str) -> Iterator[tuple[str, Any]]:
-    yield "delivered", sa.select(deliveries.c.id).where(deliveries.c.id == sa.bindparam("id"))
-    yield "put_delivery", _insert(deliveries, dialect).on_conflict_do_nothing()
-    yield (
-        "forget_deliveries",
-        sa.delete(deliveries).where(deliveries.c.seen < sa.bindparam("before")),
-    )
+    added = _insert(deliveries, dialect).on_conflict_do_nothing()
+    yield "put_delivery", added.returning(deliveries.c.id)
 
 
 def _of_queue(dialect: str) -> Iterator[tuple[str, Any]]:
@@ -252,7 +248,9 @@ def _of_queue(dialect: str) -> Iterator[tuple[str, Any]]:
     yield "queue_ids", sa.select(queue.c.id).where(_of(queue))
     yield "queue_count", sa.select(sa.func.count()).select_from(queue)
     yield "add_item", _insert(queue, dialect).on_conflict_do_nothing()
-    seen = {name: sa.bindparam(f"new_{name}", type_=queue.c[name].type) for name in _SEEN}
+    seen: dict[str, sa.ColumnElement[Any]] = {
+        name: sa.bindparam(f"new_{name}", type_=queue.c[name].type) for name in _SEEN
+    }
     seen["calls"] = queue.c.calls + seen["calls"]
     seen["processes"] = queue.c.processes + seen["processes"]
     for name in ("compile_s", "recorded"):

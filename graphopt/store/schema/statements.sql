@@ -174,10 +174,6 @@ DELETE FROM queue
 SELECT machine_costs.facts, machine_costs.measured, machine_costs.seen
 FROM machine_costs
 WHERE machine_costs.vendor = :vendor AND machine_costs.name = :name AND machine_costs.simd_bits = :simd_bits AND machine_costs.cores = :cores AND machine_costs.jaxlib = :jaxlib
--- name: delivered
-SELECT deliveries.id
-FROM deliveries
-WHERE deliveries.id = :id
 -- name: environment_id
 SELECT environments.id
 FROM environments
@@ -192,8 +188,6 @@ FROM quarantine
 WHERE quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment)) ORDER BY evaluations.ratio DESC, evaluations.digest
 -- name: forget_capabilities
 DELETE FROM capabilities WHERE capabilities.jaxlib = :jaxlib
--- name: forget_deliveries
-DELETE FROM deliveries WHERE deliveries.seen < :before
 -- name: forget_item
 DELETE FROM queue WHERE queue.id = :id AND queue.environment = (SELECT environments.id
 FROM environments
@@ -239,7 +233,7 @@ INSERT INTO capabilities (jaxlib, name, probes, holds, seen) VALUES (:jaxlib, :n
 -- name: put_costs
 INSERT INTO machine_costs (vendor, name, simd_bits, cores, jaxlib, facts, measured, seen) VALUES (:vendor, :name, :simd_bits, :cores, :jaxlib, :facts, :measured, :seen) ON CONFLICT (vendor, name, simd_bits, cores, jaxlib) DO UPDATE SET facts = excluded.facts, measured = excluded.measured, seen = excluded.seen WHERE excluded.seen >= machine_costs.seen
 -- name: put_delivery
-INSERT INTO deliveries (id, seen) VALUES (:id, :seen) ON CONFLICT DO NOTHING
+INSERT INTO deliveries (id, seen) VALUES (:id, :seen) ON CONFLICT DO NOTHING RETURNING id
 -- name: put_evaluation
 INSERT INTO evaluations (fingerprint, environment, digest, decisions, ratio, status, method, seen) VALUES (:fingerprint, (SELECT environments.id
 FROM environments

@@ -10,9 +10,13 @@ import pytest
 from rich.console import Console
 
 import graphopt
+from graphopt.corpus.fuzzing import FUZZ
 from graphopt.errors import PolicyError, WorkloadError
+from graphopt.evaluate.commands import demo
 from graphopt.evaluate.commands.demo import DemoRow, make_markdown, make_table, run_demo, summary
+from graphopt.evaluate.commands.showing import picture
 from graphopt.measure import Comparison
+from graphopt.measure.comparing.yardstick import UNVERIFIABLE
 
 BUDGET_S = 0.2
 
@@ -48,17 +52,21 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
     assert by_name["fibonacci"].outcome == "kept: no gain expected"
     assert by_name["fibonacci"].clusters_after == 0
 
-    assert json.loads(out.read_text()) == json.loads(json.dumps([asdict(row) for row in rows]))
+    assert json.loads(out.read_text()) == json.loads(
+        json.dumps([{**asdict(row), "equal": True} for row in rows])
+    )
 
     text = console.file.getvalue()
     assert "policy 'heuristic'" in text
     for row in rows:
-        (line,) = (line for line in text.splitlines() if line.strip("│ ").startswith(row.name))
+        (line,) = (line for line in text.splitlines() if line.startswith(f"│ {row.name}"))
         assert "equal" in line
         assert str(row.nodes) in line
     assert "kept: no gain expected" in text
     assert "geometric mean speed-up" in text
     assert "all results equal to rounding" in text
+    fastest = max(rows, key=lambda row: row.times.speedup)
+    assert text.rstrip().splitlines()[-1].lstrip().startswith(f"graphopt explain {fastest.name} ")
 
 
 def test_nothing_stays_installed(small):
@@ -86,7 +94,7 @@ def test_unknown_policies(small):
         small("no_such_policy", "twin_carry")
 
 
-def row(name: str, speedup: float, *, equal: bool = True) -> DemoRow:
+def row(name: str, speedup: float, problem: str = "", chaotic: bool = False) -> DemoRow:
     times = Comparison(1e-3 * speedup, 1e-3, speedup, 0.9 * speedup, 1.1 * speedup, 9)
     return DemoRow(
         name=name,
@@ -97,9 +105,10 @@ def row(name: str, speedup: float, *, equal: bool = True) -> DemoRow:
         outcome="rewritten",
         times=times,
         relative=1e-7,
-        equal=equal,
         compile_default_s=0.5,
         compile_s=1.0,
+        problem=problem,
+        chaotic=chaotic,
     )
 
 
@@ -117,9 +126,40 @@ def test_the_summary_states_means_and_extremes():
 
 
 def test_different_results_stand_out():
-    rows = [row("right", 2.0), row("broken", 9.0, equal=False)]
-    assert "results differ: broken" in summary(rows)
-    assert printed(rows).count("DIFFERENT") == 1
+    rows = [row("right", 2.0), row("broken", 9.0, "wrong result: off by 3.0e-01")]
+    assert summary(rows).endswith("results differ: broken (wrong result: off by 3.0e-01)")
+    assert printed(rows).count("wrong result: off by 3.0e-01") == 1
+
+
+def test_chaotic_results_are_not_called_wrong():
+    text = summary([row("right", 2.0), row("wild", 3.0, f"{UNVERIFIABLE}: ...", chaotic=True)])
+    assert "differ" not in text
+    assert text.endswith(f"{UNVERIFIABLE}: wild; all other results equal to rounding")
+
+
+def test_after_an_interrupt_what_was_measured_is_shown_and_written(console, tmp_path, monkeypatch):
+    names = tuple(name for name in FUZZ.names() if name in ("knapsack", "fibonacci"))
+    out = tmp_path / "rows.json"
+
+    def measured(program, policy, budget_s, name):
+        if name == names[1]:
+            raise KeyboardInterrupt
+        return row(name, 2.0)
+
+    monkeypatch.setattr(demo, "measure_program", measured)
+    with pytest.raises(KeyboardInterrupt):
+        run_demo(graphs=names, spec="fuzz", out=out, console=console)
+    text = console.file.getvalue()
+    assert "interrupted: 1 of 2 programs measured" in text and "next:" in text
+    assert [r["name"] for r in json.loads(out.read_text())] == [names[0]]
+
+
+def test_the_picture_is_longest_for_the_fastest():
+    lines = picture({"one": 1.0, "eight": 8.0, "two": 2.0, "half": 0.5}).splitlines()[1:]
+    assert [line.split()[0] for line in lines] == ["eight", "two", "one", "half"]
+    eight, two = (line.count("█") for line in lines[:2])
+    assert abs(eight - 3 * two) <= 2
+    assert lines[2].endswith("|") and lines[3].endswith("<")
 
 
 def test_the_table_as_markdown(console):

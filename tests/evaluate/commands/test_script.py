@@ -151,10 +151,16 @@ def test_the_exit_status_is_passed_on(script, capsys, code, status, message):
 
 
 def test_errors_of_the_script_are_its_own(script, capsys):
-    path = script("raise ZeroDivisionError('mine')")
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        run_script([str(path)])
-    assert "modules seen" in capsys.readouterr().err
+    path = script("def fails():\n    raise ZeroDivisionError('mine')\nfails()")
+    assert run_script([str(path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert [line for line in lines if "File " in line] == [
+        f'  File "{path}", line 3, in <module>', f'  File "{path}", line 2, in fails',
+    ]  # fmt: skip
+    assert lines.index("ZeroDivisionError: mine") < min(
+        i for i, line in enumerate(lines) if "modules seen" in line
+    )
     assert graphopt.report().policy is None
 
 

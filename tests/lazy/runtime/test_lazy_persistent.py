@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from support.forks import run_forked
 
 SCRIPT = """
 import json, sys
@@ -33,8 +33,8 @@ print(json.dumps(found))
 
 
 def _run(cache: Path, optimizer: str) -> dict[str, float]:
-    command = [sys.executable, "-c", SCRIPT, str(cache), optimizer]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = run_forked(SCRIPT, str(cache), optimizer)
+    assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -26,6 +26,8 @@ from graphopt.learn.training.update import (
 from graphopt.policy.network.numpy_network import NumpyPolicy
 from graphopt.policy.network.parameters import flatten
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 SETTINGS = config()
 FLOATS = st.floats(-5, 0)
 

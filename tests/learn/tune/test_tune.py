@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.processes import becomes, environment, is_alive, run_python
+from support.forks import run_forked
+from support.processes import becomes, environment, is_alive
 from support.small_programs import STATE, chain, is_native, named
 
 import graphopt
@@ -23,6 +24,7 @@ from graphopt.learn.tune import Event, replay, tune
 from graphopt.learn.tune.confirm import Runs, _yardstick, confirm
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import compare_outputs
+from graphopt.measure.comparing.yardstick import Judgement
 from graphopt.store import Store
 from graphopt.store.winners import KEPT, all_winners, get_winner, quarantined
 
@@ -113,7 +115,7 @@ FRESH = textwrap.dedent("""
 
 def test_a_fresh_process_uses_the_winner(tuned):
     result, store, _ = tuned
-    done = run_python("-c", FRESH, str(store.path))
+    done = run_forked(FRESH, str(store.path))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["native"] and found["outcome"] == "rewritten"
@@ -192,7 +194,7 @@ def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch)
 
     def confirm_wrong(*args):
         outcome = confirm(*args)
-        return type(outcome)(outcome.times, False, 0.5)
+        return type(outcome)(outcome.times, Judgement(False, 0.5, 1, 1))
 
     monkeypatch.setattr(api, "confirm", confirm_wrong)
     fn = named("cart", chain)
@@ -200,7 +202,8 @@ def test_a_wrong_winner_is_not_adopted_and_never_tried_again(store, monkeypatch)
     assert not found.adopted and not found.verified
     fingerprint = found.modules[0].fingerprint
     reasons = quarantined(store, fingerprint).values()
-    assert reasons and set(reasons) == {"wrong result on the real arguments"}
+    assert reasons and set(reasons) == {"on the real arguments: wrong result: off by 5.0e-01"}
+    assert found.problem == "wrong result: off by 5.0e-01" and found.problem in str(found)
     assert get_winner(store, fingerprint).decisions == KEPT
 
 

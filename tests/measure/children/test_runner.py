@@ -30,7 +30,7 @@ from graphopt.learn.search import portfolio
 from graphopt.measure.children import worker
 from graphopt.measure.children.child import Child, ChildFailure
 from graphopt.measure.children.runner import Runner
-from graphopt.measure.children.session import WrongResult
+from graphopt.measure.children.session import ChaoticResult, WrongResult
 from graphopt.measure.compiling.functions import compile_lowered
 from graphopt.store import Store, decode_decisions, encode_decisions
 from graphopt.store.kernels import all_kernels
@@ -337,7 +337,8 @@ class BrokenSession:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (WrongResult("relative difference 0.5"), "wrong result"),
+        (WrongResult("off by 0.5"), "wrong result"),
+        (ChaoticResult("off by 0.9"), "chaotic"),
         (MeasureError(what="w", where="x", fix="y"), "illegal"),
         (MemoryError(), "memory"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."), "memory"),

@@ -11,6 +11,7 @@ from support.captures import normal
 from graphopt.measure import compare_outputs
 from graphopt.measure.comparing.yardstick import (
     CHAOTIC,
+    UNVERIFIABLE,
     Judgement,
     Yardstick,
     host_leaves,
@@ -170,6 +171,28 @@ def test_chaotic_results_say_nothing_alone():
     assert yardstick.growth[0] > CHAOTIC
     judgement = yardstick.judge(host(logistic(100, order=1))([X]))
     assert (judgement.equal, judgement.comparable, judgement.results) == (False, 0, 1)
+    assert judgement.chaotic and judgement.relative > CHAOTIC and judgement.moved > CHAOTIC
+    problem = judgement.problem()
+    assert problem.startswith(UNVERIFIABLE)
+    assert f"{judgement.relative:.1e}" in problem and f"{judgement.moved:.1e}" in problem
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda x: 100 * x, lambda x: np.nan * x, lambda x: x.astype(np.float64)]
+)
+def test_what_chaos_does_not_explain_is_wrong(wrong):
+    """Of another size, not finite, of another type: that no last bit of an input does."""
+    judgement = Yardstick(host(logistic(100)), [X]).judge([wrong(host(logistic(100))([X])[0])])
+    assert not judgement.equal and not judgement.chaotic
+    assert judgement.problem().startswith("wrong result: off by ")
+
+
+def test_a_wrong_result_is_stated_with_its_error():
+    judgement = judge(logistic(12), logistic(12, 3.9 * 1.01), [X])
+    assert not judgement.chaotic and judgement.moved < CHAOTIC
+    assert judgement.problem().startswith(f"wrong result: off by {judgement.relative:.1e}, ")
+    assert f"{judgement.moved:.1e} when its inputs move" in judgement.problem()
+    assert judge(logistic(12), logistic(12), [X]).problem() == ""
 
 
 def test_beside_comparable_results_chaotic_ones_must_be_of_their_kind():

@@ -20,6 +20,8 @@ from graphopt.policy.network.numpy_network import NumpyPolicy
 from graphopt.policy.network.padding import pad, pad_rows, padded_sizes
 from graphopt.policy.network.parameters import create, flatten, network, unflatten
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 ABLATIONS = {
     "all": SMALL,
     "no attention": replace(SMALL, attention=False),

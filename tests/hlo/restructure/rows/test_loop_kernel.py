@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.captures import capture, changed, nodes, normal, unit
-from support.processes import run_python
+from support.forks import run_forked
 from support.restructured import everywhere, run_program
 
 from graphopt.hlo import build_graph, rewrite
@@ -86,7 +86,7 @@ jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda i, c: c * x, x))(x).block_until
 @pytest.mark.parametrize(("policy", "tiled"), [("xla-default", True), ("heuristic", False)])
 def test_xla_takes_its_other_generator(policy, tiled, tmp_path):
     flags = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
-    done = run_python("-c", SCRIPT.format(policy=policy), env={"XLA_FLAGS": flags})
+    done = run_forked(SCRIPT.format(policy=policy), env={"XLA_FLAGS": flags})
     assert done.returncode == 0, done.stderr
     # The tiled generator names its LLVM modules otherwise than the loop generator.
     kernels = [path.name for path in tmp_path.glob("*lambda*.obj-file.*multiply*.o")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -11,11 +13,11 @@ revision = "5"
 down_revision = "4"
 
 
-def _column(name: str, kind: sa.types.TypeEngine[object]) -> sa.Column[object]:
+def _column(name: str, kind: sa.types.TypeEngine[Any]) -> sa.Column[object]:
     return sa.Column(name, kind, nullable=False)
 
 
-def _optional(name: str, kind: sa.types.TypeEngine[object]) -> sa.Column[object]:
+def _optional(name: str, kind: sa.types.TypeEngine[Any]) -> sa.Column[object]:
     return sa.Column(name, kind)
 
 

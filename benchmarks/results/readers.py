@@ -1,0 +1,381 @@
+"""From what a benchmark wrote or printed to the rows of a table.
+
+`READERS` is tried from the top; the first that recognises a file reads it. A new benchmark is one more row.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from graphopt.errors import ConfigError
+
+Rows = list[dict[str, Any]]
+DIGITS: Final = 4
+"""Significant digits that are kept of a float."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a file says.
+
+    Attributes:
+        kind: of the table.
+        rows: of the table.
+        command: that writes such a file, as far as the file tells.
+        versions: as far as the file tells.
+        machine: as far as the file tells.
+        date: as far as the file tells.
+        seed: as far as the file tells.
+        note: on rows that were left out.
+    """
+
+    kind: str
+    rows: Rows
+    command: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
+    date: str = ""
+    seed: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format.
+
+    Attributes:
+        recognises: whether a file's content, parsed if it is JSON, is of this format.
+        read: content -> what it says.
+    """
+
+    recognises: Callable[[Any], bool]
+    read: Callable[[Any], Found]
+
+
+def read(text: str) -> Found:
+    """Rows of a file's text.
+
+    Raises:
+        ConfigError: no reader knows the format, or nothing in it was measured.
+    """
+    try:
+        content: Any = json.loads(text)
+    except ValueError:
+        content = text
+    for reader in READERS:
+        if reader.recognises(content):
+            found = reader.read(content)
+            return Found(**{**found.__dict__, "rows": [_rounded(row) for row in found.rows]})
+    raise ConfigError(
+        what="a format that no reader knows",
+        where="python -m benchmarks.results add",
+        fix="Give what a benchmark wrote or printed; benchmarks/results/readers.py lists the formats.",
+    )
+
+
+def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _short(value) for key, value in row.items() if value is not None}
+
+
+def _short(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _first_row(*keys: str) -> Callable[[Any], bool]:
+    """Recognises a list whose first row has these keys."""
+    return lambda content: (
+        isinstance(content, list) and bool(content) and set(keys) <= set(content[0])
+    )
+
+
+def _has(*keys: str) -> Callable[[Any], bool]:
+    return lambda content: isinstance(content, dict) and set(keys) <= set(content)
+
+
+def _evaluation(report: Any) -> Found:
+    settings, machine = report["settings"], report["machine"]
+    good = [row for row in report["workloads"] if row["status"] == "ok"]
+    bad = [f"{r['name']} ({r['status']})" for r in report["workloads"] if r["status"] != "ok"]
+    rows = [
+        {
+            **{key: row.get(key) for key in ("name", "family", "nodes", "evaluations", "max_rel_err")},
+            "default_ms": 1e3 * row["default_s"],
+            "policy": row.get("speedup_policy"),
+            "rival": row.get("speedup_rival"),
+            "tuned": row.get("speedup_tuned"),
+            **{f"{way}_{end}": row.get(f"{way}_{end}")
+               for way in ("policy", "rival", "tuned") for end in ("low", "high")},
+            "chosen": row.get("policy_chosen"),
+            "winner": row.get("winner"),
+            "compile": _quotient(row.get("policy_compile_s"), row.get("default_compile_s")),
+        }
+        for row in good
+    ]  # fmt: skip
+    budget = f"--budget-s {settings['budget_s']:g}" if settings["budget_s"] else "--zero-shot"
+    return Found(
+        "evaluation",
+        rows,
+        f"graphopt evaluate --workloads {settings['workloads']} --policy {settings['policy']} {budget}",
+        {key: report["versions"][key] for key in ("jax", "python")},
+        f"{machine['name']}, {machine['cores']} cores",
+        report["date"],
+        settings["seed"],
+        f"Not measured: {', '.join(bad)}." if bad else "",
+    )
+
+
+def _quotient(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def _third_party(content: Any) -> Found:
+    rows = [
+        {
+            "name": row["name"],
+            "nodes": row["xla-default"]["nodes"],
+            "identity": row["xla-default"]["speedup"],
+            **{
+                key: row["heuristic"][key]
+                for key in ("default_ms", "speedup", "low", "high", "outcome", "max_rel_err")
+            },
+            "compile": row["heuristic"]["compile_ratio"],
+            "equal": all(row[policy]["equal"] for policy in ("xla-default", "heuristic")),
+        }
+        for row in content
+    ]
+    command = "python benchmarks/third_party/roundtrip.py --out report/third-party.json"
+    return Found("third-party", rows, command, {"jax": content[0]["jax"]})
+
+
+def _reported(content: Any) -> Found:
+    rows: Rows = []
+    for row in content:
+        ms = {way: 1e3 * seconds for way, seconds in row["run_s"].items()}
+        best = next((way for way in ("tuned", "policy", "heuristic") if way in ms), None)
+        if best is None or not {"old", "default"} <= set(ms):
+            continue
+        rows.append(
+            {
+                "name": row["name"],
+                **{f"{way}_ms": value for way, value in ms.items()},
+                "speedup": ms["default"] / ms[best],
+                "over_old": ms["old"] / ms[best],
+                "compile": row["compile_s"][best] / row["compile_s"]["default"],
+                "equal": not row["failed"] and all(e <= 1 for e in row["error"].values()),
+            }
+        )
+    modes = ",".join(way for way in content[0]["run_s"] if way != "old")
+    command = f"python -m benchmarks.reported --modes {modes} --json report/reported.json"
+    return Found("reported", rows, command)
+
+
+def _operations(content: Any) -> Found:
+    rows = [
+        {
+            "name": row["name"],
+            "size": row["size"],
+            **{f"{way}_us": value for way, value in row["us"].items()},
+            **_paired(row["default/graphopt"]),
+            "over_other": row["other/graphopt"][0] if "other/graphopt" in row else None,
+            "library": row.get("library"),
+            "equal": row["equal"],
+        }
+        for row in content["results"].values()
+        if "error" not in row
+    ]
+    failed = [name for name, row in content["results"].items() if "error" in row]
+    versions = {name: version for name, version in content["versions"].items() if version}
+    note = f"Not measured: {', '.join(failed)}." if failed else ""
+    return Found("operations", rows, "python -m benchmarks.operations", versions, note=note)
+
+
+def _paired(interval: list[float]) -> dict[str, float]:
+    return dict(zip(("speedup", "low", "high"), interval, strict=True))
+
+
+def _models(content: Any) -> Found:
+    rows = [
+        {
+            "name": name,
+            **{f"{way}_ms": value for way, value in row["ms"].items()},
+            **_paired(row["default"]),
+            "over_torch": row["torch"][0] if "torch" in row else None,
+            "compile_default_s": row["compile_s"][0],
+            "compile_s": row["compile_s"][1],
+            "equal": row["equal"],
+        }
+        for name, row in content["models"].items()
+    ]
+    return Found("models", rows, "python -m benchmarks models", {"jax": content["jax"]})
+
+
+def _overhead(content: Any) -> Found:
+    rows = [
+        {
+            "name": row["program"],
+            "xla_ms": 1e3 * row["xla_s"],
+            "first_ms": 1e3 * row["first_s"],
+            "first": row["first_s"] / row["xla_s"],
+            "again_ms": 1e3 * row["again_s"],
+            "again": row["again_s"] / row["xla_s"],
+        }
+        for row in content
+    ]
+    return Found("overhead", rows, "graphopt bench overhead")
+
+
+def _devices(content: Any) -> Found:
+    keys = ("devices", "jax", "outcome", "default_ms", "speedup", "low", "high", "equal")
+    good = [row for row in content if "error" not in row]
+    bad = [f"{row['program']} on {row['devices']}" for row in content if "error" in row]
+    rows = [{"name": row["program"], **{key: row[key] for key in keys}} for row in good]
+    note = f"Failed: {', '.join(bad)}." if bad else ""
+    command = "python -m benchmarks.several_devices --json report/devices.json"
+    return Found("devices", rows, command, _jax(good), note=note)
+
+
+def _jax(rows: Rows) -> dict[str, str]:
+    found = ", ".join(dict.fromkeys(row["jax"] for row in rows))
+    return {"jax": found} if found else {}
+
+
+def _training_loops(content: Any) -> Found:
+    keys = ("default_ms", "speedup", "low", "high", "outcome", "equal")
+    rows = [
+        {
+            "name": row["name"],
+            "jax": content["jax"],
+            **{key: row[key] for key in keys},
+            "aliased_kb": row["aliased"][0] / 1e3,
+            "kept_kb": row["aliased"][1] / 1e3,
+        }
+        for row in content["rows"]
+    ]
+    command = "python -m benchmarks.training_loops --out report/training_loops.json"
+    return Found("training-loops", rows, command, {"jax": content["jax"]})
+
+
+def _demo(content: Any) -> Found:
+    rows: Rows = []
+    for row in content:
+        times = row["times"]
+        rows.append(
+            {
+                "name": row["name"],
+                "nodes": row["nodes"],
+                "default_ms": 1e3 * times["baseline_s"],
+                **{key: times[key] for key in ("speedup", "low", "high")},
+                "compile": row["compile_s"] / row["compile_default_s"],
+                "outcome": row["outcome"],
+                "max_rel_err": row["relative"],
+                "equal": row["equal"],
+            }
+        )
+    return Found("demo", rows, "graphopt demo --out report/demo.json")
+
+
+_FUZZED: Final = re.compile(
+    r"(?P<trials>\d+) trials on (?P<programs>\d+) programs in [\d.]+ s: (?P<ok>\d+) ok, "
+    r"(?P<wrong>\d+) wrong, (?P<compile>\d+) compile error, "
+    r"(?P<run>\d+) run error, (?P<abort>\d+) abort, (?P<hang>\d+) hang"
+    r"(?:, (?P<exit>\d+) exit)?"
+)
+
+
+def _fuzzing(text: str) -> Found:
+    rows: Rows = []
+    for found in _FUZZED.finditer(text):
+        counts = {key: int(value or 0) for key, value in found.groupdict().items()}
+        failed = sum(counts.pop(key) for key in ("compile", "run", "abort", "hang", "exit"))
+        rows.append({**counts, "failed": failed})
+    return Found("fuzzing", rows, "graphopt fuzz")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _printed(text: str) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of the first Markdown table in a text."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.fullmatch(r"\|[ :|-]+\|", line.strip()))
+    body = []
+    for line in lines[start + 1 :]:
+        if line.strip().startswith("|"):
+            body.append(_cells(line))
+        elif body and not line.strip():
+            break
+    headings = _cells(lines[start - 1])
+    return headings, [cells for cells in body if len(cells) == len(headings)]
+
+
+def _explained(text: str) -> Found:
+    rows: Rows = []
+    for name, explained, installed, error in _printed(text)[1]:
+        if explained.endswith("x"):
+            ratios = {"explained": float(explained[:-1]), "speedup": float(installed[:-1])}
+            rows.append({"name": name, **ratios, "error": float(error.rstrip("%")) / 100})
+    command = "python -m benchmarks.explained benchmarks.third_party.programs:WORKLOADS"
+    return Found("explained", rows, command)
+
+
+def _libraries(text: str) -> Found:
+    rows: Rows = []
+    for cells in _printed(text)[1]:
+        name, tests, passed, failed, without, ours, cpu_without, cpu_with, ratio, modules = cells
+        counted = re.findall(r"(\d+) (modules seen|rewritten)", modules)
+        found = {word: int(count) for count, word in counted}
+        rows.append(
+            {
+                "name": name,
+                "tests": int(tests.split()[0]),
+                "passed": int(passed),
+                "failed": int(failed),
+                "failed_without": int(without),
+                "ours": int(ours),
+                "cpu_without_s": float(cpu_without),
+                "cpu_with_s": float(cpu_with),
+                "ratio": float(ratio),
+                "seen": found.get("modules seen", 0),
+                "rewritten": found.get("rewritten", 0),
+                "stopped": "stopped" in tests,
+            }
+        )
+    return Found("libraries", rows, "python -m benchmarks.conformance.libraries")
+
+
+def _table(text: str) -> Found:
+    headings, body = _printed(text)
+    rows = [{"name": cells[0], **dict(zip(headings[1:], cells[1:], strict=True))} for cells in body]
+    return Found("table", rows, "")
+
+
+def _holds(pattern: str) -> Callable[[Any], bool]:
+    return lambda content: isinstance(content, str) and bool(re.search(pattern, content, re.M))
+
+
+READERS: Final = (
+    Reader(_has("workloads", "settings", "machine"), _evaluation),
+    Reader(_first_row("xla-default", "heuristic"), _third_party),
+    Reader(_first_row("run_s", "call_s"), _reported),
+    Reader(_first_row("xla_s", "first_s", "again_s"), _overhead),
+    Reader(_first_row("program", "devices"), _devices),
+    Reader(_first_row("times", "clusters_before"), _demo),
+    Reader(_has("results", "versions"), _operations),
+    Reader(_has("models", "jax"), _models),
+    Reader(_has("rows", "policy", "jax"), _training_loops),
+    Reader(_holds(_FUZZED.pattern), _fuzzing),
+    Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
+    Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),
+    Reader(_holds(r"^\|[ :|-]+\|$"), _table),
+)
+"""In this order: printed tables of any columns come last."""

@@ -1,0 +1,166 @@
+"""What the site of the documents shows beside the pages in ``docs``: pages made when it is built.
+
+The command line comes from the commands' own help, rules and rows from their tables. mkdocs calls
+`on_files` and `on_page_markdown`; see ``mkdocs.yml``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+WIDTH: Final = "84"
+
+
+def help_of(*command: str) -> str:
+    """What a command prints when it is asked for help."""
+    settings = {**os.environ, "COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=settings,
+        check=True,
+    )
+    return done.stdout.rstrip()
+
+
+def command_names() -> list[str]:
+    """Of `graphopt`, in the order of its own help; `train` is `train-policy`."""
+    return [name for name in re.findall(r"• ([\w-]+)", help_of("graphopt")) if name != "train"]
+
+
+def commands() -> str:
+    """The page on the command line."""
+    parts = ["# Command line", "`python -m graphopt` is the same as `graphopt`."]
+    for name in command_names():
+        parts += [f"## graphopt {name}", f"```text\n{help_of('graphopt', name)}\n```"]
+    parts += ["## train-policy", f"```text\n{help_of('graphopt.learn.cli')}\n```"]
+    parts += ["## benchmarks.results", f"```text\n{help_of('benchmarks.results', 'add')}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def rules() -> str:
+    """The page on rules, rows of restructuring and execution units."""
+    lines = [
+        "# Rules, rows and units",
+        "",
+        "What `explain` and `report()` name. Every rule says why a decision is not allowed.",
+        "",
+        *_section("Rules of decisions", ("rule", "why"), _rules()),
+        *_section("Rows of restructuring", ("row", "what it replaces"), _rows()),
+        *_section("Rules of rows", ("rule", "why"), _rules_of_rows()),
+        *_section("Forms of operations", ("form", "what it does"), _forms()),
+        *_section("Execution units of this machine", ("unit", "kind"), _units()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, headings: tuple[str, str], rows: Iterator[tuple[str, str]]) -> list[str]:
+    body = [f"| `{name}` | {text} |" for name, text in rows]
+    return [f"## {title}", "", f"| {headings[0]} | {headings[1]} |", "| --- | --- |", *body, ""]
+
+
+def _rules() -> Iterator[tuple[str, str]]:
+    from graphopt.hlo.legal.rules import ALL_RULES
+
+    seen = set()
+    for rule in ALL_RULES:
+        if rule.name not in seen:
+            seen.add(rule.name)
+            yield rule.name, rule.message
+
+
+def _rows() -> Iterator[tuple[str, str]]:
+    from graphopt.hlo.restructure.table import RESTRUCTURES
+
+    for row in RESTRUCTURES:
+        summary = (sys.modules[row.forbids.__module__].__doc__ or "").strip().splitlines()[0]
+        yield row.name, summary
+
+
+def _rules_of_rows() -> Iterator[tuple[str, str]]:
+    from graphopt.hlo.restructure.table import RULES
+
+    yield from RULES.items()
+
+
+def _forms() -> Iterator[tuple[str, str]]:
+    from graphopt.forms.table import FORMS
+
+    for form in FORMS:
+        yield form.name, form.summary
+
+
+def _units() -> Iterator[tuple[str, str]]:
+    from graphopt.machine import probe
+
+    for unit in probe().units:
+        yield unit.name, unit.kind.name.lower()
+
+
+def families() -> str:
+    """The page on the families of the corpus."""
+    from graphopt.corpus import load_corpus
+    from graphopt.evaluate.commands.corpus import family_rows
+
+    columns = ("family", "split", "programs", "gradients", "loops")
+    lines = ["# Families of the corpus", "", f"| {' | '.join(columns)} |", "| --- " * 5 + "|"]
+    for row in family_rows(load_corpus()):
+        lines.append("| " + " | ".join(str(row[column]) for column in columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def heuristic() -> str:
+    """The page on the steps of the heuristic."""
+    from graphopt.policy.heuristic.page import page
+
+    return page()
+
+
+def forms() -> str:
+    """The page on forms of operations."""
+    from graphopt.forms.page import page
+
+    return page()
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "forms.md": forms,
+    "heuristic.md": heuristic,
+    "reference/commands.md": commands,
+    "reference/families.md": families,
+    "reference/rules.md": rules,
+}
+"""Path in the site -> what makes it."""
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the generated pages; called by mkdocs."""
+    from mkdocs.structure.files import File
+
+    for path, make in PAGES.items():
+        files.append(File.generated(config, path, content=make()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Leaves the text of links to files of the repository beside ``docs``; called by mkdocs.
+
+    Where the repository is browsed such links work; the site does not hold what they lead to.
+    """
+    docs = Path(config.docs_dir)
+    folder = (docs / page.file.src_uri).parent
+
+    def outside(link: re.Match[str]) -> str:
+        target = (folder / link[2].partition("#")[0]).resolve()
+        return link[1] if target.exists() and not target.is_relative_to(docs) else link[0]
+
+    return re.sub(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)", outside, markdown)

@@ -1,0 +1,102 @@
+"""Sine, cosine and tangent of single precision, in vector code of double precision.
+
+The angle in half turns, modulo two, is taken from seven exact products: 1 / pi is cut into pieces of 29
+bits, and the product of 24 bits with 29 is exact in a double, as is its remainder by two (Payne and Hanek's
+reduction with fixed pieces). So it holds for every float, without a table and without a branch.
+All of it must be traced under ``jax.enable_x64(True)``.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, Final
+
+import numpy as np
+from jax import lax
+
+from graphopt.forms.widening import magnitude_bits, polynomial
+
+_PIECES: Final = tuple(
+    n * 2.0**unit
+    for n, unit in (
+        (341782637, -30), (423170132, -59), (352195499, -88), (488592205, -117), (461485765, -146),
+        (90590992, -175), (478285810, -204),
+    )
+)  # fmt: skip
+"""1 / pi to 2^-204. The largest float is below 2^128, and none is nearer to a zero than 2^-33 half turns."""
+
+_SINE: Final = (
+    3.1415926535895973, -5.167712779977312, 2.5501640354193094, -0.5992644257354168,
+    0.08214473211270053, -0.0073637850186621424, 0.00044720028375837316,
+)  # fmt: skip
+"""sin(pi r) / r in r * r for |r| up to 1/2, to 2^-43."""
+
+_SMALL: Final = np.uint32(0x39000000)
+"""Bits of 2^-13: sine and tangent of smaller magnitudes are the argument, rounded."""
+
+
+def _half_turns(x: Any) -> list[Any]:
+    """Terms whose sum is x / pi modulo two, small ones as they are; float64 of the shape of ``x``."""
+    wide = lax.convert_element_type(x, np.float64)
+    products = [wide * piece for piece in _PIECES]
+    return [product - 2.0 * _whole(0.5 * product) for product in products]
+
+
+def _whole(value: Any) -> Any:
+    """The nearest whole number."""
+    return lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+def _less(terms: list[Any], whole: Any) -> Any:
+    """The sum of the terms less a whole or half number near it, without cancellation of what is rounded."""
+    return reduce(lambda total, term: total + term, terms[1:], terms[0] - whole)
+
+
+def _nearest(terms: list[Any], half: float = 0.0) -> Any:
+    """The whole number nearest to the sum of the terms and ``half``."""
+    return _whole(reduce(lambda total, term: total + term, terms) + half)
+
+
+def _sine_of(r: Any) -> Any:
+    """sin(pi r) for |r| up to 1/2."""
+    return r * polynomial(_SINE, r * r)
+
+
+def _signed_by(value: Any, whole: Any) -> Any:
+    """The value, with its sign turned where a whole number is odd."""
+    odd = whole - 2.0 * _whole(0.5 * whole)
+    return value - 2.0 * lax.abs(odd) * value
+
+
+def sine(x: Any) -> Any:
+    """sin(x) of a float32 array."""
+    terms = _half_turns(x)
+    whole = _nearest(terms)
+    value = _signed_by(_sine_of(_less(terms, whole)), whole)
+    return _small_as_it_is(x, value)
+
+
+def cosine(x: Any) -> Any:
+    """cos(x) of a float32 array: the sine of half a turn's half more."""
+    terms = _half_turns(x)
+    whole = _nearest(terms, 0.5)
+    value = _signed_by(_sine_of(_less(terms, whole - 0.5)), whole)
+    return lax.convert_element_type(value, np.float32)
+
+
+def tangent(x: Any) -> Any:
+    """tan(x) of a float32 array: sine over cosine, each reduced by itself, as either may be near zero."""
+    terms = _half_turns(x)
+    whole = _nearest(terms)
+    r = _less(terms, whole)
+    side = lax.select(r < 0.0, lax.full_like(r, -0.5), lax.full_like(r, 0.5))
+    rest = _less(
+        terms, whole + side
+    )  # r - 1/2 or r + 1/2: its sine is the cosine of r but for the sign
+    value = _sine_of(r) / _sine_of(rest) * (-2.0 * side)
+    return _small_as_it_is(x, value)
+
+
+def _small_as_it_is(x: Any, value: Any) -> Any:
+    """The value rounded; of small arguments these themselves, zeros' signs and denormals included."""
+    return lax.select(magnitude_bits(x) < _SMALL, x, lax.convert_element_type(value, np.float32))

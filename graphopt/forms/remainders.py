@@ -1,0 +1,41 @@
+"""Remainders of single precision with the sign of the dividend, in vector code of double precision.
+
+For a quotient below 2^28 everything is exact: the nearest double to the quotient of two floats never
+reaches a whole number that the quotient itself does not reach (they differ by at least 2^-24 there,
+doubles by 2^-25), the product of the whole quotient with the divisor has 52 bits, and the difference is
+a float.
+All of it must be traced under ``jax.enable_x64(True)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from jax import lax
+
+from graphopt.forms.widening import signed
+
+_LARGEST_QUOTIENT: Final = np.float32(2.0**28)
+_SMALLEST_DIVISOR: Final = np.float32(2.0**-100)
+"""Remainders by smaller numbers may be denormal, which vector code flushes to zero."""
+
+
+def remainder(x: Any, y: Any) -> Any:
+    """x - y * trunc(x / y) of two float32 arrays of one shape, bit for bit ``lax.rem``.
+
+    Where one quotient is out of reach, a divisor tiny or zero, or something is not a number, XLA computes
+    all of them.
+    """
+    size = lax.abs(y)
+    within = (size >= _SMALLEST_DIVISOR) & (lax.abs(x) < size * _LARGEST_QUOTIENT)
+    everywhere = lax.reduce(within, np.True_, lax.bitwise_and, tuple(range(x.ndim)))
+    return lax.cond(everywhere, _exact, lax.rem, x, y)
+
+
+def _exact(x: Any, y: Any) -> Any:
+    wide = lax.convert_element_type(lax.abs(x), np.float64)
+    divisor = lax.convert_element_type(lax.abs(y), np.float64)
+    quotient = lax.floor(wide / divisor)
+    rest = lax.convert_element_type(wide - quotient * divisor, np.float32)
+    return lax.select(lax.abs(x) < lax.abs(y), x, signed(rest, x))
