@@ -128,7 +128,7 @@ def _recorder(record: Record, store: Store | None) -> Recorder | None:
     if store is None:
         note("nothing is recorded: install(store=False) leaves no store for the queue")
         return None
-    recorder = Recorder(store, record == "inputs")
+    recorder = Recorder(store, record == "inputs", note)
     if not jax_private.watch_calls(recorder.wanted, recorder.called):
         note("calls are not counted, and inputs not looked at: this jax has other names for it")
     return recorder

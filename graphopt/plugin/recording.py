@@ -18,11 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from graphopt.errors import ConfigError, GraphOptError
+from graphopt.errors import ConfigError, GraphOptError, message
 from graphopt.hlo.module.labels import take_labels
 from graphopt.outcomes import ModuleRecord
 from graphopt.plugin.input_ranges import Array, Ends, ends_of, packed_values, values_of, wider
-from graphopt.plugin.state import note
 from graphopt.store import Store
 from graphopt.store.queue import add_calls, put_sighting
 from graphopt.store.queue_items import MAX_MODULE_BYTES, InputRange, Sighting, id_of
@@ -124,13 +123,17 @@ class Watched:
 class Recorder:
     """What an installation records. No method raises, but for the first."""
 
-    def __init__(self, store: Store, values: bool = False) -> None:
+    def __init__(
+        self, store: Store, values: bool = False, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Starts to record; nothing is written before the first compile.
 
         Args:
             store: with the queue.
             values: record values of inputs too.
+            tell: told in one line what could not be recorded.
         """
+        self._tell = tell
         self.store = store
         self.values = values
         self._lock = threading.Lock()
@@ -152,7 +155,7 @@ class Recorder:
 
     def compiled(self, name: str, executable: Any, seconds: float) -> None:
         """After a compile: joins the module that the hook saw with what it became."""
-        _quietly(lambda: self._compiled(name, executable, seconds))
+        self._quietly(lambda: self._compiled(name, executable, seconds))
 
     def _compiled(self, name: str, executable: Any, seconds: float) -> None:
         begun = time.perf_counter() - seconds
@@ -185,7 +188,7 @@ class Recorder:
 
     def called(self, executable: Any, arguments: Sequence[Any]) -> None:
         """Before a call that is counted."""
-        _quietly(lambda: self._called(executable, arguments))
+        self._quietly(lambda: self._called(executable, arguments))
 
     def _called(self, executable: Any, arguments: Sequence[Any]) -> None:
         with self._lock:
@@ -205,6 +208,16 @@ class Recorder:
             module.ends = [wider(a, b) for a, b in zip(old, ends, strict=True)]
         if self.values and module.values is None and not module.id:
             module.values = values_of(arguments)
+
+    def _quietly(self, action: Callable[[], None]) -> None:
+        """Does something whose failure is nobody's concern but the report's."""
+        try:
+            action()
+        except GraphOptError as error:
+            self._tell(f"a module is not recorded: {error}")
+        except Exception as error:
+            _logger.exception("recording failed")
+            self._tell(f"a module is not recorded: {message(error)}"[:300])
 
     def _write_on(self) -> None:
         while not self._stop:
@@ -226,7 +239,7 @@ class Recorder:
         with self._lock:
             modules = list(self._modules)
         for module in modules:
-            _quietly(lambda module=module: self._write(module))  # type: ignore[misc]
+            self._quietly(lambda module=module: self._write(module))  # type: ignore[misc]
 
     def _write(self, module: Watched) -> None:
         calls = module.calls(self._cpu_s())
@@ -290,14 +303,3 @@ def _ranges(module: Watched) -> tuple[InputRange, ...]:
         known if end is None else replace(known, low=end[0], high=end[1])
         for known, end in zip(module.inputs, module.ends, strict=True)
     )
-
-
-def _quietly(action: Callable[[], None]) -> None:
-    """Does something whose failure is nobody's concern but the report's."""
-    try:
-        action()
-    except GraphOptError as error:
-        note(f"a module is not recorded: {error}")
-    except Exception as error:
-        _logger.exception("recording failed")
-        note(f"a module is not recorded: {type(error).__name__}: {error}"[:300])

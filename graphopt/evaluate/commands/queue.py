@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from rich.table import Table
 
 from graphopt.errors import StoreError
 from graphopt.executing.opening import LOCAL, open_executor
-from graphopt.learn.background import Load, Summary, Told, work, work_elsewhere
+from graphopt.learn.background import Listener, Load, Summary, Told, work, work_elsewhere
+from graphopt.learn.background.load import MOST_CORES
 from graphopt.store import Store
 from graphopt.store.queue import Listing, clear, find, forget, items
 from graphopt.store.queue_items import Item, State
@@ -138,33 +141,41 @@ def item_text(item: Item) -> str:
     return "\n".join(lines)
 
 
-def run_tune_queue(
-    store: str | Path | None,
-    budget_s: float,
-    limit_s: float,
-    most: int | None,
-    max_load: float,
-    follow: bool,
-    as_json: bool,
-    executor: str = LOCAL,
-) -> Summary:
+@dataclass(frozen=True)
+class Plan:
+    """How the queue is worked off.
+
+    Attributes:
+        store: path or URL of the store with the queue; None for the user's.
+        budget_s: seconds of tuning per item.
+        limit_s: seconds in all; 0 for no limit.
+        most: items; 0 for no limit.
+        max_load: cores that others may use meanwhile; of the local machine.
+        follow: wait for further items; on the local machine.
+        executor: whose machines tune.
+    """
+
+    store: str | Path | None = None
+    budget_s: float = 60.0
+    limit_s: float = 0.0
+    most: int = 0
+    max_load: float = MOST_CORES
+    follow: bool = False
+    executor: str = LOCAL
+
+
+def run_tune_queue(plan: Plan, as_json: bool) -> Summary:
     """Works the queue off, with progress; an interrupt gives the item back.
 
     Args:
-        store: with the queue; the user's by default.
-        budget_s: seconds of tuning per item.
-        limit_s: seconds in all; 0 for no limit.
-        most: items; None for no limit.
-        max_load: cores that others may use meanwhile.
-        follow: wait for further items.
+        plan: how.
         as_json: print the outcome as JSON.
-        executor: whose machines tune; for others than ``local``, `max_load` and `follow` say nothing.
 
     Raises:
         StoreError: the store cannot be read or written.
         MissingExtraError: psutil is not installed.
     """
-    place = Store(store)
+    place = Store(plan.store)
     if not place.exists():
         raise StoreError(
             what="there is no store, so nothing waits",
@@ -172,6 +183,32 @@ def run_tune_queue(
             fix="Run programs with graphopt.install(record=True) first.",
         )
     console = Console(stderr=as_json)
+    with _telling(console) as listener:
+        summary = _worked_off(place, plan, listener)
+    if as_json:
+        print(json.dumps({"counts": dict(summary.counts), "left": summary.left}))
+    else:
+        console.print(str(summary), highlight=False, markup=False)
+        console.print(listing_text(items(place)).splitlines()[-1], highlight=False, markup=False)
+    return summary
+
+
+def _worked_off(store: Store, plan: Plan, listener: Listener) -> Summary:
+    limits: dict[str, Any] = {
+        "budget_s": plan.budget_s,
+        "limit_s": plan.limit_s or math.inf,
+        "most": plan.most or None,
+    }
+    if plan.executor == LOCAL:
+        load = Load(plan.max_load)
+        return work(store, follow=plan.follow, load=load, listener=listener, **limits)
+    with open_executor(plan.executor) as machines:
+        return work_elsewhere(store, machines, listener=listener, **limits)
+
+
+@contextlib.contextmanager
+def _telling(console: Console) -> Iterator[Listener]:
+    """A listener that keeps a line of progress, and prints what begins and ends."""
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("looking", total=None)
@@ -182,20 +219,4 @@ def run_tune_queue(
                 console.print(line, highlight=False, markup=False)
             progress.update(task, description=line[:110])
 
-        limits: dict[str, Any] = {
-            "budget_s": budget_s,
-            "limit_s": limit_s or math.inf,
-            "most": most,
-        }
-        if executor == LOCAL:
-            load = Load(max_load)
-            summary = work(place, follow=follow, load=load, listener=listener, **limits)
-        else:
-            with open_executor(executor) as machines:
-                summary = work_elsewhere(place, machines, listener=listener, **limits)
-    if as_json:
-        print(json.dumps({"counts": dict(summary.counts), "left": summary.left}))
-    else:
-        console.print(str(summary), highlight=False, markup=False)
-        console.print(listing_text(items(place)).splitlines()[-1], highlight=False, markup=False)
-    return summary
+        yield listener

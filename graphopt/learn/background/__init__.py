@@ -2,6 +2,6 @@
 
 from graphopt.learn.background.elsewhere import work_elsewhere
 from graphopt.learn.background.load import Load
-from graphopt.learn.background.worker import Summary, Told, work
+from graphopt.learn.background.worker import Listener, Summary, Told, work
 
-__all__ = ["Load", "Summary", "Told", "work", "work_elsewhere"]
+__all__ = ["Listener", "Load", "Summary", "Told", "work", "work_elsewhere"]

@@ -133,6 +133,7 @@ def _search(
     def told(stage: str, message: str, count: int = 0, best: float = 1.0) -> None:
         tell(f"{count} candidates, best {best:.2f}x  {message[:60]}" if count else message[:80])
 
+    tell("looking for starting points")
     suggest = partial(suggestions, resolve(DEFAULT), seed=seed)
     share_s = (1.0 - CONFIRM_SHARE) * budget_s
     found, interrupted = search_module(data, inputs, store, seed, share_s, None, told, suggest)

@@ -109,23 +109,26 @@ def work(
     until = time.monotonic() + limit_s
     owner = new_owner()
     counts: Counter[str] = Counter()
-    calibrate_once(store, lambda line: listener(Told("wait", "", line)))
+
+    def wait(line: str) -> None:
+        listener(Told("wait", "", line))
+
+    calibrate_once(store, wait)
     while most is None or sum(counts.values()) < most:
         if time.monotonic() >= until:
             return Summary(counts, "the time is over")
-        if not load.wait(until, lambda line: listener(Told("wait", "", line))):
+        if not load.wait(until, wait):
             return Summary(counts, "the machine is busy")
         estimate_waiting(store)
         lease = claim(store, owner)
-        if lease is None:
-            if not follow:
-                return Summary(counts, "nothing waits")
-            listener(Told("wait", "", "nothing waits"))
+        if lease is not None:
+            result = tune_leased(store, lease, budget_s, load, listener, seed)
+            counts.update([] if result is None else [str(result.state)])
+        elif follow:
+            wait("nothing waits")
             time.sleep(min(FOLLOW_S, max(0.0, until - time.monotonic())))
-            continue
-        result = tune_leased(store, lease, budget_s, load, listener, seed)
-        if result is not None:
-            counts[str(result.state)] += 1
+        else:
+            return Summary(counts, "nothing waits")
     return Summary(counts, "that many items were wanted")
 
 

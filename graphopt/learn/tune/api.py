@@ -153,18 +153,7 @@ def search_module(
     tell: Callable[..., None],
     suggest: Callable[[Graph], list[tuple[str, Decisions]]],
 ) -> tuple[list[ModuleResult], bool]:
-    """The best few decisions of one module, best first, and whether the search was interrupted.
-
-    Args:
-        data: the module as XLA's hook receives it.
-        inputs: one array per parameter; None for made-up ones.
-        store: what is known of the module, and where measurements go.
-        seed: of the search.
-        share_s: seconds to spend.
-        evaluations: most candidates; None for no limit.
-        tell: told of progress: stage, message, candidates, best ratio so far.
-        suggest: starting points of a graph.
-    """
+    """The best few decisions of one module, best first, and whether the search was interrupted."""
     try:
         graph = build_graph(data, allow_donation=True)
     except GraphOptError as error:
