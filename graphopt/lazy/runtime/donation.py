@@ -253,4 +253,5 @@ def in_order(values: Any, pairing: Pairing) -> Any:
 
 def own_copy(array: Any, device: Any) -> Any:
     """A buffer with the same contents that nothing else refers to."""
-    return jax.device_put(array, device, may_alias=False)
+    with jax.enable_x64(True):
+        return jax.device_put(array, device, may_alias=False)

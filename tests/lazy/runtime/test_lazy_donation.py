@@ -69,6 +69,19 @@ def test_a_training_step_writes_into_its_own_buffers() -> None:
         np.testing.assert_allclose(np.asarray(x), y, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int64", "complex128", "bfloat16"])
+def test_other_types_are_kept(dtype: str) -> None:
+    x = lt.asarray(np.arange(12), dtype=getattr(lt, dtype))
+    for k in range(6):
+        held = lt.to_jax(x) if k % 2 else None
+        with lt.step():
+            x = x * 2 + 1
+        assert held is None or held.dtype == np.dtype(x._node.aval.dtype.np)
+    expected = np.arange(12) * 64 + 63
+    assert np.asarray(x).dtype == np.dtype(x._node.aval.dtype.np)
+    np.testing.assert_allclose(np.real(np.asarray(x)).astype(float), expected, rtol=1e-2)
+
+
 def _jax(x: Any) -> Any:
     return lt.to_jax(x)
 
