@@ -117,6 +117,7 @@ def _table(asked: Asked) -> str:
     """All rows, or the ``ends=`` of the list by ratio; the columns of the kind, or ``columns=``."""
     if asked.result.kind == "table":
         keys = list(asked.result.rows[0])
+        keys = asked.options["columns"].split(",") if "columns" in asked.options else keys
         headings = [asked.options.get("first", ""), *keys[1:]]
         return _markdown(headings, [[str(row[k]) for k in keys] for row in asked.result.rows])
     columns = _columns(asked)

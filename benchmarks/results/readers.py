@@ -183,10 +183,9 @@ def _operations(content: Any) -> Found:
         {
             "name": row["name"],
             "size": row["size"],
-            **{f"{way}_us": value for way, value in row["us"].items()},
+            **{f"{way}_us": row["us"].get(way) for way in ("default", "graphopt")},
             **_paired(row["default/graphopt"]),
-            "over_other": row["other/graphopt"][0] if "other/graphopt" in row else None,
-            "library": row.get("library"),
+            **_beside_torch(row),
             "equal": row["equal"],
         }
         for row in content["results"].values()
@@ -196,6 +195,13 @@ def _operations(content: Any) -> Found:
     versions = {name: version for name, version in content["versions"].items() if version}
     note = f"Not measured: {', '.join(failed)}." if failed else ""
     return Found("operations", rows, "python -m benchmarks.operations", versions, note=note)
+
+
+def _beside_torch(row: Mapping[str, Any]) -> dict[str, float]:
+    """Of operations that PyTorch has; others were timed beside NumPy."""
+    if row.get("library") != "torch" or "other/graphopt" not in row:
+        return {}
+    return {"other_us": row["us"]["other"], "over_other": row["other/graphopt"][0]}
 
 
 def _paired(interval: list[float]) -> dict[str, float]:
