@@ -84,12 +84,12 @@ WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyTy
         "acos": (6.0, 1.8, 10_000.0),
         "asin": (6.0, 1.8, 10_000.0),
         "atan2": (5.0, 3.0, 100_000.0),
-        "atan": (5.5, 2.0, 50_000.0),
+        "atan": (6.5, 2.8, 50_000.0),
         "cbrt": (5.0, 2.5, 20_000.0),
-        "cos": (3.4, 1.3, 10_000.0),
-        "rem": (7.0, 1.0, 10_000.0),
-        "sin": (3.4, 1.3, 10_000.0),
-        "tan": (6.9, 2.0, 10_000.0),
+        "cos": (4.6, 2.0, 30_000.0),
+        "rem": (9.5, 1.4, 20_000.0),
+        "sin": (4.6, 1.8, 30_000.0),
+        "tan": (8.5, 3.2, 30_000.0),
     }
 )
 """Primitives of jax in single precision: an element by XLA, an element in vector code, and a start."""
