@@ -19,6 +19,7 @@ PACKAGE = Path(graphopt.__file__).parent
 LAYERS = (
     "errors",
     "closing",
+    "progress",
     "extras",
     "files",
     "locations",

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphopt.corpus.capture import capture_modules
+from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import load_programs
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.bench_overhead import bench_overhead
@@ -29,6 +30,7 @@ from graphopt.hlo.gc_pause import gc_paused
 from graphopt.hlo.module.repeat import repeat_module
 from graphopt.measure import compare, compare_outputs, compile_with
 from graphopt.policy.heuristic.steps import heuristic
+from graphopt.progress import steps
 
 IDENTITY_COMPILES: Final = 5
 
@@ -49,7 +51,7 @@ def run_bench(
     out: Path = DIRECTORY,
     graphs: Sequence[str] = (),
 ) -> None:
-    """Runs one benchmark or all and prints tables.
+    """Runs one benchmark or all and prints tables; after an interrupt, that of what was measured.
 
     Args:
         what: name of one benchmark, or all.
@@ -60,6 +62,7 @@ def run_bench(
 
     Raises:
         WorkloadError: there is no such benchmark, or it takes no names.
+        KeyboardInterrupt: it was interrupted.
     """
     console = console or Console(width=110)
     benches: dict[str, Callable[[Console, float], object]] = {
@@ -100,39 +103,53 @@ def _identity(console: Console, budget_s: float) -> None:
         "identity rewrite against XLA's default (time ratio, median of compiles)",
         "program", "clusters", "default ms", "identity", "all compiles", "control", "max error",
     )  # fmt: skip
-    ratios, controls = [], []
-    for program in load_programs("demo").values():
-        fn, args = program.build()
-        default = compile_with(fn, args)
-        clusters = 0
+    ratios: list[float] = []
+    controls: list[float] = []
+    programs = load_programs("demo").values()
+    try:
+        with steps(console, len(programs), "programs measured") as show:
+            for program in programs:
+                show(f"identity: {program.name}", len(ratios))
+                row, ratio, control = _identity_row(program, budget_s)
+                ratios.append(ratio)
+                controls.append(control)
+                table.add_row(*row)
+    finally:
+        if ratios:
+            console.print(table)
+            console.print(
+                f"identity time / default time: geometric mean {geometric_mean(ratios):.3f}, "
+                f"largest {max(ratios):.3f}; control {geometric_mean(controls):.3f}, "
+                f"largest {max(controls):.3f}"
+            )
 
-        def transform(data: bytes) -> bytes:
-            nonlocal clusters
-            graph = build_graph(data)
-            result = rewrite(graph, graph.default)
-            clusters = result.clusters
-            return result.data
 
-        times, made = [], []
-        for _ in range(IDENTITY_COMPILES):
-            pair = [compile_with(fn, args, transform), compile_with(fn, args, lambda data: data)]
-            times.append([compare(default, run, budget_s=budget_s / 6) for run in pair])
-            made.append(pair[0])
-        error = max(compare_outputs(default(), run()).relative for run in made)
-        identity, control = ([1 / t[k].speedup for t in times] for k in (0, 1))
-        ratios.append(median(identity))
-        controls.append(median(control))
-        table.add_row(
-            program.name, str(clusters), f"{times[0][0].baseline_s * 1e3:.3f}",
-            f"{ratios[-1]:.3f}", " ".join(f"{r:.3f}" for r in identity), f"{controls[-1]:.3f}",
-            f"{error:.1e}",
-        )  # fmt: skip
-    console.print(table)
-    console.print(
-        f"identity time / default time: geometric mean {geometric_mean(ratios):.3f}, "
-        f"largest {max(ratios):.3f}; control {geometric_mean(controls):.3f}, "
-        f"largest {max(controls):.3f}"
-    )
+def _identity_row(program: Program, budget_s: float) -> tuple[tuple[str, ...], float, float]:
+    """Measures one program: its row, and the median time ratios of identity and control."""
+    fn, args = program.build()
+    default = compile_with(fn, args)
+    clusters = 0
+
+    def transform(data: bytes) -> bytes:
+        nonlocal clusters
+        graph = build_graph(data)
+        result = rewrite(graph, graph.default)
+        clusters = result.clusters
+        return result.data
+
+    times, made = [], []
+    for _ in range(IDENTITY_COMPILES):
+        pair = [compile_with(fn, args, transform), compile_with(fn, args, lambda data: data)]
+        times.append([compare(default, run, budget_s=budget_s / 6) for run in pair])
+        made.append(pair[0])
+    error = max(compare_outputs(default(), run()).relative for run in made)
+    identity, control = ([1 / t[k].speedup for t in times] for k in (0, 1))
+    row = (
+        program.name, str(clusters), f"{times[0][0].baseline_s * 1e3:.3f}",
+        f"{median(identity):.3f}", " ".join(f"{r:.3f}" for r in identity), f"{median(control):.3f}",
+        f"{error:.1e}",
+    )  # fmt: skip
+    return row, median(identity), median(control)
 
 
 @dataclass(frozen=True)
@@ -183,13 +200,22 @@ def _scaling(console: Console, budget_s: float) -> None:
     fn, args = load_programs("demo")["hmc_chain"].build()
     data = max(capture_modules(fn, *args), key=len)
     nodes = len(build_graph(data))
-    for wanted in SCALING_NODES:
-        copies = max(1, round(wanted / nodes))
-        large = data if copies == 1 else repeat_module(data, copies)
-        cost = measure_overhead(large, 3 if copies < 20 else 1)
-        table.add_row(
-            str(copies), str(cost.nodes), f"{cost.build_s * 1e3:.1f}", f"{cost.decide_s * 1e3:.1f}",
-            f"{cost.rewrite_s * 1e3:.1f}", f"{cost.total_s * 1e3:.1f}",
-            f"{cost.total_s / cost.nodes * 1e6:.1f}",
-        )  # fmt: skip
-    console.print(table)
+    try:
+        with steps(console, len(SCALING_NODES), "sizes measured") as show:
+            for done, wanted in enumerate(SCALING_NODES):
+                show(f"scaling: {wanted:,} nodes", done)
+                copies = max(1, round(wanted / nodes))
+                large = data if copies == 1 else repeat_module(data, copies)
+                table.add_row(
+                    str(copies), *_cells(measure_overhead(large, 3 if copies < 20 else 1))
+                )
+    finally:
+        if table.rows:
+            console.print(table)
+
+
+def _cells(cost: Overhead) -> tuple[str, ...]:
+    """Of the table by size: nodes, milliseconds of the parts and of all, microseconds per node."""
+    parts = (cost.build_s, cost.decide_s, cost.rewrite_s, cost.total_s)
+    milliseconds = (f"{seconds * 1e3:.1f}" for seconds in parts)
+    return (str(cost.nodes), *milliseconds, f"{cost.total_s / cost.nodes * 1e6:.1f}")

@@ -25,6 +25,7 @@ from graphopt.corpus.workloads import load_programs
 from graphopt.errors import WorkloadError
 from graphopt.hlo.module.index import parse
 from graphopt.measure.compiling.functions import Compiled, compile_with
+from graphopt.progress import Show, steps
 
 SETS: Final = ("demo", "benchmarks.third_party.programs:WORKLOADS")
 """Program sets; one that cannot be imported is left out."""
@@ -89,9 +90,12 @@ def bench_overhead(console: Console, out: Path, names: Sequence[str] = ()) -> li
 
     Raises:
         WorkloadError: there is no such program.
+        KeyboardInterrupt: it was interrupted; nothing is written.
     """
-    captured = list(_capture(console, _programs(names)))
-    rows = _measured(captured)
+    programs = _programs(names)
+    with steps(console, len(programs) + 2 * ROUNDS, "steps done") as show:
+        captured = list(_capture(console, programs, show))
+        rows = _measured(captured, lambda text, done: show(text, len(programs) + done))
     out.mkdir(parents=True, exist_ok=True)
     written = out / "overhead.json"
     written.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
@@ -126,9 +130,10 @@ def _programs(names: Sequence[str]) -> list[Program]:
     return [program for name, program in found.items() if not names or name in names]
 
 
-def _capture(console: Console, programs: Sequence[Program]) -> Iterator[_Captured]:
+def _capture(console: Console, programs: Sequence[Program], show: Show) -> Iterator[_Captured]:
     """Compiles by XLA's default; programs whose library is missing, or too old for this jax, are named."""
-    for program in programs:
+    for done, program in enumerate(programs):
+        show(f"overhead: compiling {program.name}", done)
         try:
             compiles = _compiled(program)
         except Exception as error:  # of somebody else's library
@@ -145,17 +150,20 @@ def _compiled(program: Program) -> list[Compiled]:
     return compiles
 
 
-def _measured(captured: Sequence[_Captured]) -> list[Overhead]:
+def _measured(captured: Sequence[_Captured], show: Show) -> list[Overhead]:
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, program in enumerate(captured):
             for module, data in enumerate(program.modules):
                 paths.append(Path(folder) / f"{number}.{module}")
                 paths[-1].write_bytes(data)
-        rounds = [
-            [_offered(paths, Path(folder) / f"store{count}.sqlite") for _ in range(2)]
-            for count in range(ROUNDS)
-        ]
+        rounds = []
+        for count in range(ROUNDS):
+            pair = []
+            for which in range(2):
+                show(f"overhead: round {count + 1} of {ROUNDS}", 2 * count + which)
+                pair.append(_offered(paths, Path(folder) / f"store{count}.sqlite"))
+            rounds.append(pair)
     rows, first = [], 0
     for program in captured:
         places = range(first, first + len(program.modules))

@@ -13,12 +13,15 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
+
 from graphopt.errors import ConfigError
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.places import RESOURCE, labels_here, start_flags
 from graphopt.executing.ray_executor import connect
 from graphopt.extras import require
 from graphopt.locations import cache_path
+from graphopt.progress import waiting
 
 START_S: Final = 180.0
 """Longest start of all nodes."""
@@ -63,7 +66,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def up(nodes: int, cores: int = 1, dashboard: bool = False) -> str:
-    """Starts a cluster in the background; says where it is.
+    """Starts a cluster in the background; says where it is. An interrupt ends what has started.
 
     Raises:
         ConfigError: there is one already, or the numbers make no sense.
@@ -89,11 +92,15 @@ def up(nodes: int, cores: int = 1, dashboard: bool = False) -> str:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
-    end = time.monotonic() + START_S
-    while time.monotonic() < end and process.poll() is None:
-        if (found := _running()) is not None:
-            return _told(found)
-        time.sleep(0.1)
+    try:
+        with waiting(Console(), f"starting {nodes} nodes, {START_S:.0f} s at most"):
+            found = _awaited(process)
+    except KeyboardInterrupt:
+        _end(process)
+        print(f"interrupted: no cluster; the log is {log}", file=sys.stderr)
+        raise
+    if found is not None:
+        return _told(found)
     if process.poll() is None:
         process.terminate()
     last = log.read_text().strip().splitlines()[-1:] or ["it said nothing"]
@@ -102,6 +109,26 @@ def up(nodes: int, cores: int = 1, dashboard: bool = False) -> str:
         where=str(log),
         fix="See the log.",
     )
+
+
+def _awaited(process: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """The state of the cluster that a process starts; None if it ends or takes too long."""
+    end = time.monotonic() + START_S
+    while time.monotonic() < end and process.poll() is None:
+        if (found := _running()) is not None:
+            return found
+        time.sleep(0.1)
+    return None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process that holds a cluster, and with it the nodes."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # Ray's reaper ends its nodes
+        process.wait()
 
 
 def _told(state: dict[str, Any]) -> str:
@@ -119,10 +146,11 @@ def down() -> bool:
         return False
     os.kill(state["pid"], signal.SIGTERM)
     end = time.monotonic() + END_S
-    while _running() is not None:
-        if time.monotonic() > end:
-            os.kill(state["pid"], signal.SIGKILL)  # Ray's reaper ends its nodes
-        time.sleep(0.1)
+    with waiting(Console(), f"ending {state['nodes']} nodes, {END_S:.0f} s at most"):
+        while _running() is not None:
+            if time.monotonic() > end:
+                os.kill(state["pid"], signal.SIGKILL)  # Ray's reaper ends its nodes
+            time.sleep(0.1)
     _state_path().unlink(missing_ok=True)
     return True
 

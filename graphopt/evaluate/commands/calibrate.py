@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import count
 from typing import Final
 
 from rich.console import Console
-from rich.markup import escape
 
 from graphopt.machine import CpuCosts, costs_for, probe
 from graphopt.machine.cost_rows import here_is_known
 from graphopt.machine.named_facts import FUNCTIONS, with_facts
 from graphopt.measure.calibrating.calibrate import calibrate
+from graphopt.measure.calibrating.probes import PROBES
 from graphopt.measure.calibrating.result import Calibration
+from graphopt.progress import steps
 from graphopt.store import Store
 from graphopt.store.machine_costs import put_costs
 
@@ -31,10 +33,12 @@ def run_calibration(store: Store | None = None) -> bool:
 
     Raises:
         StoreError: the store cannot be written.
+        KeyboardInterrupt: it was interrupted; nothing is stored.
     """
     store = store or Store()
-    with Console(stderr=True).status("starting") as status:
-        found = calibrate(lambda line: status.update(escape(line)))
+    with steps(Console(stderr=True), len(PROBES), "facts measured, nothing stored") as show:
+        begun = count()
+        found = calibrate(lambda line: show(line, next(begun)))
     for line in (*_lines(found), *found.notes) if found.measured else found.notes:
         print(line)
     if not found.measured:

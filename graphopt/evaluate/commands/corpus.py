@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -12,12 +12,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from graphopt.corpus.bulk import collect
+from graphopt.corpus.bulk import Collection, collect
 from graphopt.corpus.entries import Entry, load_corpus
 from graphopt.corpus.split import find_overlaps
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.commands.capture import describe
 from graphopt.evaluate.fuzzing.corpus import Verdict, verify_programs
+from graphopt.progress import Show, steps
 
 
 @dataclass(frozen=True)
@@ -192,12 +193,31 @@ def _stats(query: Query, console: Console) -> int:
     return 0
 
 
-def _capture(query: Query, console: Console) -> int:
-    def tell(name: str, failure: str) -> None:
-        if not query.as_json:
-            console.print(f"{name}: {failure or 'captured'}", markup=False, highlight=False)
+def _told(query: Query, console: Console) -> Console:
+    """Where progress is told: JSON stays alone in the output."""
+    return Console(stderr=True) if query.as_json else console
 
-    done = collect(query.entries(), workers=query.workers, tell=tell)
+
+def _captured(
+    query: Query, console: Console, entries: Sequence[Entry], verbose: bool
+) -> Collection:
+    """Captures what is missing, with progress; what is captured before an interrupt stays."""
+    missing = sum(not entry.is_captured for entry in entries)
+    finished = 0
+    with steps(_told(query, console), missing, "programs captured") as show:
+
+        def tell(name: str, failure: str) -> None:
+            nonlocal finished
+            finished += 1
+            show(f"capturing, last {name}", finished)
+            if verbose and not query.as_json:
+                console.print(f"{name}: {failure or 'captured'}", markup=False, highlight=False)
+
+        return collect(entries, workers=query.workers, tell=tell)
+
+
+def _capture(query: Query, console: Console) -> int:
+    done = _captured(query, console, query.entries(), verbose=True)
     if query.as_json:
         _print_json(console, asdict(done))
     else:
@@ -208,8 +228,10 @@ def _capture(query: Query, console: Console) -> int:
 def _check(query: Query, console: Console) -> int:
     """Captures what is missing, then compares all modules with each other."""
     entries = query.entries()
-    done = collect(entries, workers=query.workers)
-    overlaps = find_overlaps(entry for entry in entries if entry.name not in done.failures)
+    done = _captured(query, console, entries, verbose=False)
+    sound = [entry for entry in entries if entry.name not in done.failures]
+    with steps(_told(query, console), len(sound), "programs compared") as show:
+        overlaps = find_overlaps(_each(sound, show))
     leaks = [overlap for overlap in overlaps if overlap.leaks]
     if query.as_json:
         rows = [{**asdict(overlap), "leaks": overlap.leaks} for overlap in overlaps]
@@ -227,27 +249,53 @@ def _check(query: Query, console: Console) -> int:
     return 1 if leaks or done.failures else 0
 
 
-def _verify(query: Query, console: Console) -> int:
-    def tell(verdict: Verdict) -> None:
-        """Prints one verdict as a line, unless all are printed as JSON."""
-        if query.as_json:
-            return
-        text = f"{verdict.program:32s} {verdict.policy:12s} {verdict.status:6s}"
-        if verdict.policy and verdict.status != "error":
-            times = f"{verdict.default_ms:9.3f} -> {verdict.policy_ms:9.3f} ms"
-            text += f" {verdict.relative:8.1e} {times} {verdict.detail}"
-        else:
-            text += f" {verdict.detail}"
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+def _each(entries: Iterable[Entry], show: Show) -> Iterator[Entry]:
+    """The programs, each shown while it is looked at."""
+    for number, entry in enumerate(entries):
+        show(f"comparing {entry.name}", number)
+        yield entry
 
+
+def _verify(query: Query, console: Console) -> int:
+    """Verifies; the verdicts reached before an interrupt are printed as well."""
     names = [entry.name for entry in query.entries() if not entry.workload]
-    verdicts = verify_programs("corpus", names, workers=query.workers, tell=tell)
+    verdicts: list[Verdict] = []
+    try:
+        with steps(_told(query, console), len(names), "programs verified") as show:
+
+            def tell(verdict: Verdict) -> None:
+                verdicts.append(verdict)
+                show(f"verifying, last {verdict.program}", len({v.program for v in verdicts}))
+                if not query.as_json:
+                    _print_verdict(verdict, console)
+
+            verify_programs("corpus", names, workers=query.workers, tell=tell)
+    except KeyboardInterrupt:
+        _sum_up(query, console, verdicts)
+        raise
+    return _sum_up(query, console, verdicts)
+
+
+def _print_verdict(verdict: Verdict, console: Console) -> None:
+    """Prints one verdict as a line."""
+    text = f"{verdict.program:32s} {verdict.policy:12s} {verdict.status:6s}"
+    if verdict.policy and verdict.status != "error":
+        times = f"{verdict.default_ms:9.3f} -> {verdict.policy_ms:9.3f} ms"
+        text += f" {verdict.relative:8.1e} {times} {verdict.detail}"
+    else:
+        text += f" {verdict.detail}"
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _sum_up(query: Query, console: Console, verdicts: Sequence[Verdict]) -> int:
+    """Prints how many verdicts there are, or all of them as JSON; 1 if a program failed."""
     failed = [verdict for verdict in verdicts if not verdict.fine]
     if query.as_json:
         _print_json(console, [asdict(verdict) for verdict in verdicts])
     else:
         console.print(
-            f"{len(names)} programs, {len(verdicts)} rewrites, {len(failed)} failed or different",
+            f"{len({v.program for v in verdicts})} programs, {len(verdicts)} rewrites, "
+            f"{len(failed)} failed or different",
             highlight=False,
         )
     return 1 if failed else 0

@@ -19,12 +19,13 @@ import graphopt.plugin
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import build_program, select_programs
 from graphopt.errors import WorkloadError
-from graphopt.evaluate.commands.showing import live, next_steps, picture
+from graphopt.evaluate.commands.showing import next_steps, picture
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
 from graphopt.measure.comparing.yardstick import UNVERIFIABLE, host_leaves, program_yardstick
 from graphopt.measure.compiling.functions import trace_context
 from graphopt.outcomes import ModuleRecord, Outcome
 from graphopt.policy.registry import DEFAULT
+from graphopt.progress import steps
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,10 @@ def run_demo(
         )
     rows: list[DemoRow] = []
     try:
-        with live(console) as progress:
-            task = progress.add_task("", total=len(programs))
+        with steps(console, len(programs), "programs measured") as show:
             for name, program in programs.items():
-                progress.update(task, description=name)
+                show(name, len(rows))
                 rows.append(measure_program(program, policy, budget_s, name))
-                progress.advance(task)
-    except KeyboardInterrupt:
-        console.print(f"interrupted: {len(rows)} of {len(programs)} programs measured")
-        raise
     finally:
         if rows:
             _show(rows, policy, spec, markdown, out, console)

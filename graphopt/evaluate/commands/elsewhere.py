@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+
 from graphopt.evaluate.evaluation.asking import WINNERS, take_winners
 from graphopt.executing.executor import ExecutorError, own_needs
 from graphopt.executing.opening import open_executor
 from graphopt.executing.request import Body, Request
 from graphopt.executing.work import Result
 from graphopt.measure.children.child import watched_command
+from graphopt.progress import waiting
 from graphopt.store import Store
 
 BEYOND_S: Final = 900.0
@@ -72,7 +75,8 @@ def run_elsewhere(
         "limit_s": budget_s + BEYOND_S,
     }
     label = f"graphopt {' '.join(commands[0])}"
-    with open_executor(executor) as machines:
+    limit = f"{label} elsewhere, {body['limit_s']:.0f} s at most"
+    with waiting(Console(), limit), open_executor(executor) as machines:
         machines.submit(Request("command", body, needs=own_needs(), label=label))
         (answer,) = machines.results()
     if not answer.ok:

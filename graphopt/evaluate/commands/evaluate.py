@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from graphopt.corpus.workloads import select_programs
-from graphopt.evaluate.commands.showing import live
 from graphopt.evaluate.evaluation.compare import compare_markdown
 from graphopt.evaluate.evaluation.plan import Plan, has_failed, run_evaluation
 from graphopt.extras import require
 from graphopt.measure.comparing.yardstick import UNVERIFIABLE
+from graphopt.progress import live
 
 COLUMNS: Final = (
     ("program", "name"),

@@ -1,4 +1,4 @@
-"""What long commands show: how far they are and, at the end, a picture and what to type next."""
+"""What the demo shows at its end: a picture, and what to type next."""
 
 from __future__ import annotations
 
@@ -6,34 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-
 WIDTH: Final = 40
 """Characters of the longest bar."""
-
-
-def live(console: Console) -> Progress:
-    """A line that says what is done, how far it is and how long it will take; gone when it ends."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
 
 
 def picture(speedups: Mapping[str, float]) -> str:

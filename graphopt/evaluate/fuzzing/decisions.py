@@ -168,6 +168,12 @@ class _Children:
             self._live.discard(child)
         child.close()
 
+    @property
+    def closed(self) -> bool:
+        """The run has ended: a child that dies now was ended by `close`."""
+        with self._lock:
+            return self._closed
+
     def close(self) -> None:
         """Ends all children and starts no more; the threads that use them free them."""
         with self._lock:
@@ -193,6 +199,8 @@ def _fuzz_program(job: _Job, name: str, seeds: range, children: _Children) -> li
             except ChildFailure as failure:
                 children.end(child)
                 child = None
+                if children.closed:
+                    break
                 trial = Trial(name, seed, failure.kind, f"{failure.what}\n{failure.detail[-1500:]}")
             out.append(trial)
             if job.progress is not None:

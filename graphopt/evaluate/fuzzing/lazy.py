@@ -8,7 +8,7 @@ generator alone, never by values, so that all three run the same operations.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import numpy as np
 from rich.console import Console
 
 import graphopt.lazy as lt
+from graphopt.progress import steps
 
 STEPS: Final = 14
 """Operations per program, more or less."""
@@ -324,7 +325,7 @@ def compare(result: Result, expected: Result, allowed: list[float] | None = None
 
 
 def fuzz_lazy(programs: int, seed: int, console: Console | None = None) -> list[Mismatch]:
-    """Checks random programs in all modes and prints what differs.
+    """Checks random programs in all modes and prints what differs; after an interrupt, in those checked.
 
     Args:
         programs: how many.
@@ -333,14 +334,26 @@ def fuzz_lazy(programs: int, seed: int, console: Console | None = None) -> list[
     """
     console = console or Console()
     found: list[Mismatch] = []
-    for number in range(seed, seed + programs):
-        modes = ("op-by-op", "auto") if number % 5 else ("op-by-op", "compiled", "auto")
-        for mode in modes:
-            mismatch = check_program(number, mode)
-            if mismatch is not None:
-                found.append(mismatch)
-                console.print(str(mismatch), highlight=False)
-        if number % 50 == 49:
-            lt.clear_caches()
-    console.print(f"{programs} programs: {len(found)} with different results")
+    done = 0
+    try:
+        with steps(console, programs, "programs checked") as show:
+            for number in range(seed, seed + programs):
+                show(f"program {number} ({len(found)} differ)", done)
+                for mismatch in _mismatches(number):
+                    found.append(mismatch)
+                    console.print(str(mismatch), highlight=False)
+                done += 1
+                if number % 50 == 49:
+                    lt.clear_caches()
+    finally:
+        console.print(f"{done} programs: {len(found)} with different results")
     return found
+
+
+def _mismatches(number: int) -> Iterator[Mismatch]:
+    """Checks one program in all modes; in the slow one, every fifth."""
+    modes = ("op-by-op", "auto") if number % 5 else ("op-by-op", "compiled", "auto")
+    for mode in modes:
+        mismatch = check_program(number, mode)
+        if mismatch is not None:
+            yield mismatch

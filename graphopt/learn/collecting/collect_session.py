@@ -8,7 +8,6 @@ from typing import Final
 
 import jax
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from graphopt import jax_private
 from graphopt.executing.executor import Executor
@@ -23,6 +22,7 @@ from graphopt.learn.collecting.collect import (
     machine_lock,
 )
 from graphopt.learn.collecting.command import INTERRUPTED
+from graphopt.progress import live
 
 LOCK: Final = ".collecting.lock"
 """Held in the folder of the parts while a run writes there."""
@@ -76,8 +76,7 @@ def _held(plan: CollectPlan) -> Iterator[None]:
 def _collect(
     plan: CollectPlan, notes: Notes, console: Console, executor: Executor
 ) -> work.Progress:
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with live(console, counted=False) as progress:
         bar = progress.add_task("loading", total=plan.source.budget_s)
 
         def tell(message: str, done: work.Progress) -> None:

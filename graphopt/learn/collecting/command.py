@@ -11,7 +11,6 @@ from typing import Final
 
 import jax
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from graphopt import jax_private
 from graphopt.corpus import load_corpus
@@ -20,6 +19,7 @@ from graphopt.errors import ConfigError, GraphOptError
 from graphopt.learn.collecting.fill import Filled, fill_problem
 from graphopt.learn.collecting.problems import MIN_NODES, Problem, from_entries, from_programs
 from graphopt.learn.collecting.scorers import Bench
+from graphopt.progress import live
 from graphopt.store import Store
 from graphopt.store.journal import add_to_journal, read_journal
 
@@ -77,11 +77,10 @@ def fill_session(plan: FillPlan, console: Console | None = None) -> int:
         jax.config.update("jax_platforms", "cpu")
     store = Store(plan.store)
     log = Log(store.path.with_name(f"{store.path.name}.fill.jsonl"))
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     rows: list[Filled] = []
     try:
         with (
-            Progress(*columns, console=console, transient=True) as progress,
+            live(console, counted=False) as progress,
             Bench(store, workers=1) as bench,
         ):
             task = progress.add_task("loading", total=plan.budget_s)
@@ -94,7 +93,9 @@ def fill_session(plan: FillPlan, console: Console | None = None) -> int:
 
             fill(plan, bench, log, tell)
     except KeyboardInterrupt:
-        console.print("interrupted; the same command goes on")
+        console.print(
+            f"interrupted after {summary(rows)}; the same command goes on", highlight=False
+        )
         return INTERRUPTED
     console.print(summary(rows), highlight=False)
     return 0
