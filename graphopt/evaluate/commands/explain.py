@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from graphopt.policy.registry import DEFAULT
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from graphopt.hlo import Decisions, Graph
     from graphopt.measure.adoption import Adopted, StoredWinners
     from graphopt.policy import NamedPolicy, Policy
+    from graphopt.progress import Show
     from graphopt.render import Explanation, ModuleExplanation
     from graphopt.render.measured import Measured
     from graphopt.store import Store
@@ -51,6 +52,22 @@ def explain(
         PolicyError: there is no such policy.
         DecisionError: the policy decided what its graph's masks forbid.
     """
+    return _explain(fn, args, policy, store, measure_s, lambda doing, done: None)
+
+
+STEPS: Final = ("compiling", "explaining", "measuring")
+"""What is done one after the other."""
+
+
+def _explain(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    policy: str | Policy | None,
+    store: Store | None,
+    measure_s: float,
+    show: Show,
+) -> Explanation:
+    """See `explain`; `show` is told which of `STEPS` is done."""
     from graphopt.hlo import build_graph
     from graphopt.measure import compile_with
     from graphopt.measure.adoption import StoredWinners
@@ -60,14 +77,17 @@ def explain(
 
     found = None if policy is None else resolve(policy)
     winners = StoredWinners(store or Store())
+    show(STEPS[0], 0)
     compiled = compile_with(fn, args, forms=policy is not None)
     title = str(getattr(fn, "__name__", "") or type(fn).__name__)
     several = len(compiled.modules) > 1
     modules = []
+    show(STEPS[1], 1)
     for number, data in enumerate(compiled.modules):
         graph, label = build_graph(data), f"{title} {number}" if several else title
         winner = winners.find(graph, data) if found and winners.any() else None
         modules.append(_module(graph, found, winner, store, label, compiled.forms))
+    show(STEPS[2], 2)
     measured, why = _measured(fn, args, found, winners, measure_s)
     return join_explanations(title, found.name if found else "XLA", modules, measured, why)
 
@@ -150,11 +170,15 @@ def explain_workload(
     Raises:
         WorkloadError: there is no such program.
     """
+    from rich.console import Console
+
     from graphopt.corpus.workloads import build_program, find_program
+    from graphopt.progress import steps
 
     program = find_program(workload)
     fn, args = build_program(program, workload)
-    explanation = explain(fn, *args, policy=policy, measure_s=measure_s)
+    with steps(Console(stderr=True), len(STEPS), "steps done") as show:
+        explanation = _explain(fn, args, policy, None, measure_s, show)
     text = json.dumps(explanation.to_dict(), indent=1) if as_json else explanation.text()
     if html is None:
         return text
