@@ -1,4 +1,4 @@
-"""Long commands show how far they are; Ctrl-C ends them in order: result so far, status 130, no process left."""
+"""Long commands show how far they are, and say after Ctrl-C what is done; no process of theirs is left."""
 
 import os
 import pty
