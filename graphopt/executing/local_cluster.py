@@ -45,6 +45,10 @@ _PORTS: Final = (
 """Ports of a node's agents. A node that has to find them itself gives up after 15 s on a busy machine."""
 
 
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []
+"""Clusters that this process started. They outlive it, so that nobody waits for them."""
+
+
 def node_options(cores: int = 1, **labels: str) -> dict[str, Any]:
     """Of one node of `ray.cluster_utils.Cluster` that measures."""
     return {
@@ -92,6 +96,7 @@ def up(nodes: int, cores: int = 1, dashboard: bool = False) -> str:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
         )
+    _STARTED.append(process)
     try:
         with waiting(Console(), f"starting {nodes} nodes, {START_S:.0f} s at most"):
             found = _awaited(process)
@@ -151,6 +156,8 @@ def down() -> bool:
             if time.monotonic() > end:
                 os.kill(state["pid"], signal.SIGKILL)  # Ray's reaper ends its nodes
             time.sleep(0.1)
+    for process in _STARTED:
+        process.poll()
     _state_path().unlink(missing_ok=True)
     return True
 

@@ -203,7 +203,7 @@ def test_an_interrupted_evaluation_says_how_to_go_on(tmp_path, monkeypatch):
     def interrupted(plan, name, tell):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "_evaluate_one", interrupted)
+    monkeypatch.setattr(evaluation, "evaluate_one", interrupted)
     console = Console(file=io.StringIO(), width=300)
     with pytest.raises(KeyboardInterrupt):
         evaluate_and_show(plan(tmp_path, "loop"), console)

@@ -16,6 +16,8 @@ from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Needs
 
 pytest.importorskip("ray")
+# Ray forks where it watches its own processes; jax, which other tests have imported, warns of any fork.
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 MOST = 1000
 """Short requests while the second actor starts."""

@@ -29,7 +29,7 @@ def with_gain(policy: NumpyPolicy, scale: float) -> NumpyPolicy:
 def test_decisions_are_legal_and_give_a_module(name):
     found = captured(name)
     graph = found.graph
-    proposal = LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE).propose(graph)
+    proposal = LearnedPolicy(random_policy(noise=1.0), 0.0, MACHINE).propose(graph)
     graph.masks.check(proposal.decisions)
     assert proposal.changes > 0
     assert rewrite(graph, proposal.decisions).data != rewrite(graph, graph.default).data
