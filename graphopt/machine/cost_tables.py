@@ -84,7 +84,6 @@ WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyTy
         "acos": (6.0, 1.8, 10_000.0),
         "asin": (6.0, 1.8, 10_000.0),
         "atan2": (5.0, 3.0, 100_000.0),
-        "atan": (6.5, 2.8, 50_000.0),
         "cbrt": (5.0, 2.5, 20_000.0),
         "cos": (4.6, 2.0, 30_000.0),
         "rem": (9.5, 1.4, 20_000.0),

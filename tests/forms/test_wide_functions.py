@@ -16,7 +16,6 @@ EDGES = np.array([*SMALL, *LARGE], np.float32)
 TRUE = {
     "acos": np.arccos,
     "asin": np.arcsin,
-    "atan": np.arctan,
     "atan2": np.arctan2,
     "cbrt": np.cbrt,
     "cos": np.cos,

@@ -143,7 +143,6 @@ def _cbrt(x: Any) -> Any:
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "acos": _acos,
     "asin": _asin,
-    "atan": lambda x: _atan2(x, lax.full_like(x, 1.0)),
     "atan2": _atan2,
     "cbrt": _cbrt,
     "cos": cosine,
