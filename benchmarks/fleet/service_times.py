@@ -30,7 +30,7 @@ from graphopt.tasks.running import ModuleRunner
 
 PATH: Final = Path(__file__).with_name("service_times.json")
 
-PROGRAMS: Final = ("scan_grad", "adam_step", "shared_zeros")
+PROGRAMS: Final = ("scan_grad", "shared_zeros")
 """Of the set ``fuzz``."""
 
 DUELS: Final = 8
@@ -58,7 +58,7 @@ def measure(programs: int) -> dict[str, Any]:
             prepare += [(time.perf_counter() - begin) / len(tasks)] * len(tasks)
             for collector, inputs in zip(collectors, given, strict=True):
                 blobs = packed_inputs(inputs)
-                one = TaskRun(name, collector, blobs, own_needs(), lambda key: False)
+                one = TaskRun(name, collector, blobs, own_needs(), lambda key: False, {})
                 requests = list(islice(one.singles(DUELS), 2))
                 for number, request in enumerate(requests):
                     sizes.append(sum(map(len, request.blobs)))
