@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ from graphopt.machine import own_kind
 from graphopt.store import Store
 from graphopt.store.engines.asking import Asker, TooLateError
 from graphopt.store.engines.roles import initialise
+from graphopt.store.engines.server import ServerEngine
 from graphopt.store.kernels import Kernel, all_kernels, put_kernels
 from graphopt.store.machine_costs import get_costs, put_costs
 from graphopt.store.shared import SharedWinners
@@ -285,3 +287,19 @@ def test_a_file_needs_no_init(tmp_path, capsys):
     assert "not there yet" in capsys.readouterr().out
     assert main(["store", "init", "--url", str(tmp_path / "none")]) == 2
     assert "only a store on a server" in capsys.readouterr().err
+
+
+def test_threads_that_open_at_once_share_connections(store, place):
+    put_winner(store, make_winner())  # there are tables
+    engine = ServerEngine(place)
+    start = threading.Barrier(6)
+
+    def opened():
+        start.wait()
+        return engine._engine()[0]
+
+    with ThreadPoolExecutor(6) as threads:
+        found = [future.result() for future in [threads.submit(opened) for _ in range(6)]]
+    assert all(one is found[0] for one in found)
+    assert engine.rows("SELECT 1", {}) == [(1,)]
+    engine.close()

@@ -160,5 +160,5 @@ FORM: Final = Form(
     compute,
     exact=False,
     accuracy="0.501 units in the last place of the true value, also for denormal numbers, of which "
-    "XLA's functions lose some; other special values are XLA's",
+    "XLA's functions lose some; other special values are XLA's; remainders are bit-equal",
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from graphopt.errors import StoreError
 from graphopt.extras import require
@@ -30,6 +31,9 @@ T = TypeVar("T")
 
 Changes = Sequence[tuple[str, Mapping[str, Any]]]
 
+_Opened: TypeAlias = "tuple[int, sa.Engine, dict[str, Any]]"
+"""Process id, its pool of connections, statements by name."""
+
 
 class UnreachableError(StoreError):
     """Raised when the server does not answer, or not in time: the same may work later."""
@@ -48,7 +52,8 @@ class ServerEngine:
         Args:
             url: ``postgresql://user:password@host:port/database``.
         """
-        self._opened: tuple[int, sa.Engine, dict[str, Any]] | None = None
+        self._opened: _Opened | None = None
+        self._publishing = threading.Lock()
         self.url = url
         self._asker = Asker(PATIENCE_S)
 
@@ -145,8 +150,18 @@ class ServerEngine:
             except BaseException:
                 engine.dispose()
                 raise
-            opened = self._opened = os.getpid(), engine, statements("postgresql")
+            opened = self._published((os.getpid(), engine, statements("postgresql")))
         return opened[1], opened[2]
+
+    def _published(self, opened: _Opened) -> _Opened:
+        """The first connections of this process; those of a thread that was as quick are closed."""
+        with self._publishing:  # not around connecting, which may hang
+            first = self._opened
+            if first is None or first[0] != opened[0]:
+                self._opened = first = opened
+        if first is not opened:
+            opened[1].dispose()
+        return first
 
 
 @contextlib.contextmanager
