@@ -2,10 +2,11 @@
 
     python -m benchmarks.dispatch
 
-Three tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
+Four tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
 the caller waits for every result, or only for the last one; between two calls it does nothing, or works for
-some time. Products of the kernel library, likewise, without work between calls. And what a call takes that
-computes next to nothing, by how many arrays go in and come out.
+some time. Products of the kernel library, likewise, without work between calls. What a call takes that
+computes next to nothing, by how many arrays go in and come out. And what one iteration of a loop takes, by how
+many kernels its body has.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ PRODUCTS = tuple((rows, size, count) for rows, size in ((8, 32), (32, 128)) for 
 
 BUFFERS = ((1, 1), (16, 1), (16, 16), (40, 40))
 """Arrays that go in and come out."""
+
+KERNELS = (1, 2, 4, 7, 8, 9, 12, 20, 40)
+"""Kernels in the body of a loop, each of its own array of 256 numbers."""
+
+TRIPS = 1000
 
 WORK_US = (0, 50, 200)
 """What the caller computes between two calls."""
@@ -161,9 +167,32 @@ def print_buffers() -> None:
         row([str(inputs), str(outputs), f"{np.median(times):.0f}"])
 
 
+def loop(kernels: int) -> Any:
+    """A loop whose body has so many kernels that do not depend on each other."""
+
+    def body(_: Any, xs: Any) -> Any:
+        return tuple(jax.lax.optimization_barrier(x * 1.01 + i) for i, x in enumerate(xs))
+
+    return lambda x: jax.lax.fori_loop(0, TRIPS, body, (x,) * kernels)
+
+
+def print_loops() -> None:
+    """Iterations of loops in the thunk executor."""
+    heads("kernels in the body", "ns an iteration")
+    x = jnp.linspace(0.1, 0.9, 256)
+    for kernels in KERNELS:
+        program = jax.jit(loop(kernels)).lower(x).compile()
+        times = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            jax.block_until_ready(program(x))
+            times.append((time.perf_counter() - start) / TRIPS * 1e9)
+        row([str(kernels), f"{np.median(times):.0f}"])
+
+
 def main() -> None:
-    """Prints three Markdown tables; every pair is worker / caller."""
-    for table in (print_chains, print_products, print_buffers):
+    """Prints four Markdown tables; every pair is worker / caller."""
+    for table in (print_chains, print_products, print_buffers, print_loops):
         table()
         print()
 

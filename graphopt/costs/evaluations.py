@@ -22,22 +22,58 @@ Places = dict[tuple[int, int], float]
 _NOWHERE: Final[Places] = {}
 
 
+UNROLLED: Final = 16
+"""A reduction of so few elements is straight code, which compilers take out of a loop in which it stays the same."""
+
+
 def shares(graph: Graph) -> list[tuple[float, ...]]:
     """Operand elements evaluated per result element, per node and operand."""
-    return [
-        tuple(_share(graph, node, operand) for operand in operands)
+    out = [
+        tuple(_share(graph, node, slot, operand) for slot, operand in enumerate(operands))
         if op.name in _SHARING
         else (1.0,) * len(operands)
         for node, (op, operands) in enumerate(zip(graph.ops, graph.operand_lists, strict=True))
     ]
+    loops = holds_loop(graph, out, graph.default.fuse.tolist())
+    for node, op in enumerate(graph.ops):
+        if op.name == "broadcast" and loops[node]:
+            out[node] = (1.0,)
+    return out
 
 
-_SHARING: Final = frozenset({"reduce", "concatenate", "pad", "broadcast"})
+def holds_loop(
+    graph: Graph, shares: Sequence[tuple[float, ...]], fuse: Sequence[bool]
+) -> list[bool]:
+    """Per node: computing one of its elements is a loop over others, anew for every element.
+
+    Compilers take out of a loop what stays the same in it, but no loop inside it: a sum that is fused into an
+    elementwise kernel is added up again for each of the kernel's elements.
+
+    Args:
+        graph: of the program.
+        shares: `shares` of it.
+        fuse: [N]; True where a node is computed inside its users.
+    """
+    out = [False] * len(graph)
+    for node, operands in enumerate(graph.operand_lists):
+        long = graph.ops[node].name == "reduce" and shares[node][0] > UNROLLED
+        out[node] = long or any(fuse[operand] and out[operand] for operand in operands)
+    return out
+
+
+_SHARING: Final = frozenset(
+    {"reduce", "concatenate", "pad", "broadcast", "dynamic-slice", "dynamic-update-slice"}
+)
 """Operations that do not evaluate one element of every operand per element of their own."""
 
+_INDICES_FROM: Final = {"dynamic-slice": 1, "dynamic-update-slice": 2}
+"""Operation -> its first operand that is an index, which is computed once for all elements."""
 
-def _share(graph: Graph, node: int, operand: int) -> float:
+
+def _share(graph: Graph, node: int, slot: int, operand: int) -> float:
     op = graph.ops[node]
+    if op.name in _INDICES_FROM and (slot == 0 or slot >= _INDICES_FROM[op.name]):
+        return 1.0 if slot == 0 else 1.0 / max(1.0, float(graph.elements[node]))
     if op.name == "reduce":
         return max(1.0, float(graph.elements[operand]) / max(1.0, float(graph.elements[node])))
     if op.name == "broadcast" and not _repeats_innermost(graph, node):

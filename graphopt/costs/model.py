@@ -51,6 +51,7 @@ class LoopCosts:
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
+        iteration_ns: what the thunk executor adds to every iteration, if this is a loop's body.
     """
 
     dispatch_ns: float = 0.0
@@ -60,6 +61,7 @@ class LoopCosts:
     work_ns: float = 0.0
     parallel_ns: float = 0.0
     code: float = 0.0
+    iteration_ns: float = 0.0
 
     def add(self, other: LoopCosts, times: float) -> None:
         """Adds `other`, run `times` times."""
@@ -114,11 +116,13 @@ class CostModel:
     def _computation(self, index: int) -> LoopCosts:
         graph = self.graph
         computation = graph.computations[index]
+        nodes = [n for n in range(computation.first, computation.end) if _is_run(graph, n)]
+        kernels = sum(not graph.default.fuse[node] for node in nodes)
+        short = kernels <= self.costs.short_sequence
+        thunk_ns = self.costs.short_thunk_ns if short else self.costs.thunk_ns
         total = LoopCosts()
-        for node in range(computation.first, computation.end):
-            op = graph.ops[node]
-            if op.kind is OpKind.STRUCTURE or op.name == "bitcast":
-                continue
+        total.iteration_ns = self.costs.short_loop_ns if short else self.costs.loop_ns
+        for node in nodes:
             total.code += code_length(graph, node)
             if node in self.callees:
                 total.add(self.control(node), 1.0)
@@ -127,22 +131,26 @@ class CostModel:
                 call, replacement = wall_costs(graph, node, self.costs)
                 total.library_ns += call
                 total.native_dot_ns += replacement
-                total.dispatch_ns += self.costs.thunk_ns
+                total.dispatch_ns += thunk_ns
                 total.code += WALL_CODE
                 continue
-            if op.name == "dot":
-                product = self.product(node)
-                total.library_ns += product.library_ns
-                total.native_dot_ns += product.native_ns
-            if node in self.windows:
-                total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
-            total.work_ns += self.work[node]
-            total.reduced_ns += self.loop_extra.get(node, 0.0)
+            self._add_work(total, node)
             if not graph.default.fuse[node]:
-                self._add_kernel(total, node)
+                self._add_kernel(total, node, thunk_ns)
         return total
 
-    def _add_kernel(self, total: LoopCosts, root: int) -> None:
+    def _add_work(self, total: LoopCosts, node: int) -> None:
+        """Adds what a node of a kernel computes."""
+        if self.graph.ops[node].name == "dot":
+            product = self.product(node)
+            total.library_ns += product.library_ns
+            total.native_dot_ns += product.native_ns
+        if node in self.windows:
+            total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
+        total.work_ns += self.work[node]
+        total.reduced_ns += self.loop_extra.get(node, 0.0)
+
+    def _add_kernel(self, total: LoopCosts, root: int, thunk_ns: float) -> None:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
         unit = self.graph.units[self.graph.default.unit[root]]
         if unit.kind is UnitKind.LIBRARY and self.graph.ops[root].name != "dot":
@@ -153,7 +161,7 @@ class CostModel:
             # The heuristic runs it on one core where that is faster.
             total.dispatch_ns += min(self.costs.handover_ns, work * (1.0 - 1.0 / unit.threads))
         else:
-            total.dispatch_ns += self.costs.thunk_ns
+            total.dispatch_ns += thunk_ns
 
     @cached_property
     def shares(self) -> list[tuple[float, ...]]:
@@ -215,8 +223,18 @@ class CostModel:
             times = 1.0 / len(inside) if branch else trips(graph, index)
             total.add(self.computations[index], times)
         if graph.ops[node].name == "while":
-            total.dispatch_ns += self.costs.loop_ns * trips(graph, inside[0])
+            total.dispatch_ns += self.iteration_ns(node) * trips(graph, inside[0])
         return total
+
+    def iteration_ns(self, loop: int) -> float:
+        """What the thunk executor adds to each iteration of a loop beside its kernels."""
+        return max(self.computations[index].iteration_ns for index in self.callees[loop])
+
+
+def _is_run(graph: Graph, node: int) -> bool:
+    """True for nodes that are computed, by a kernel of their own or inside one."""
+    op = graph.ops[node]
+    return op.kind is not OpKind.STRUCTURE and op.name != "bitcast"
 
 
 def code_length(graph: Graph, node: int) -> float:

@@ -50,6 +50,12 @@ class CpuCosts:
 
     # Calls, cores and memory.
     thunk_ns: float = fact(55.0, "ns", "Dispatch of one kernel by the thunk executor", CALIBRATE)
+    short_thunk_ns: float = fact(
+        22.0, "ns", "The same in sequences so short that they run one after the other", CALIBRATE
+    )
+    short_sequence: int = fact(
+        8, "kernels", "Longest such sequence", "python -m benchmarks.dispatch"
+    )
     library_call_ns: float = fact(
         3000.0, "ns", "A call of the kernel library, whose worker threads take part", CALIBRATE
     )
@@ -57,10 +63,13 @@ class CpuCosts:
         15_000.0, "ns", "Handing half of a loop to the other core and waiting for it", CALIBRATE
     )
     loop_ns: float = fact(
-        1000.0,
+        500.0,
         "ns",
         "One iteration of a while loop in the thunk executor, beside its kernels",
         CALIBRATE,
+    )
+    short_loop_ns: float = fact(
+        25.0, "ns", "The same where its body is a short sequence", CALIBRATE
     )
     bytes_per_ns: float = fact(
         10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", CALIBRATE

@@ -119,7 +119,8 @@ class AnalyticModel:
             return None
         if op.kind is OpKind.CONTROL:
             loop = op.name == "while" and not native
-            return costs.loop_ns * trips(graph, self.model.callees[item][0]) if loop else 0.0
+            inside = self.model.callees[item]
+            return self.model.iteration_ns(item) * trips(graph, inside[0]) if loop else 0.0
         if is_wall(graph, item):
             call, replacement = wall_costs(graph, item, costs)
             return replacement if native else call

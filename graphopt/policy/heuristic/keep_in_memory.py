@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
-from graphopt.costs.evaluations import Evaluations
+from graphopt.costs.evaluations import Evaluations, holds_loop
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import CpuCosts, UnitKind
@@ -53,7 +53,7 @@ def apply(context: Context) -> Edit | None:
     least = max(LIMITS.min_saved_ns, LIMITS.min_kept_share * program_ns(context))
     # chains of integer operations (random bits, hashes) are cheap to repeat there
     in_native = (context.in_native & np.isin(graph.dtype, list(FLOATS))).tolist()
-    hidden = _hidden(context, unit_ns)
+    hidden = _hidden(context, unit_ns, fuse)
     reads_alike: list[bool] = []
     counted = Evaluations(graph, model.shares)
     readers: list[frozenset[int]] = [frozenset()] * len(graph)
@@ -99,10 +99,11 @@ def _rates(graph: Graph, costs: CpuCosts) -> NDArray[np.float64]:
     return np.where(floats, costs.fused_operations_per_ns, costs.integer_operations_per_ns)
 
 
-def _hidden(context: Context, unit_ns: list[float]) -> list[bool]:
+def _hidden(context: Context, unit_ns: list[float], fuse: list[bool]) -> list[bool]:
     """Per node: repeating it costs nothing, in registers or behind loads."""
     graph, costs = context.graph, context.costs
-    in_registers = context.in_native & (graph.elements <= costs.registers)
+    few = context.in_native & (graph.elements <= costs.registers)
+    in_registers = few & ~np.array(holds_loop(graph, context.model.shares, fuse), np.bool_)
     behind_loads = unit_ns <= costs.hidden_operations / _rates(graph, costs)
     out: list[bool] = (in_registers | behind_loads).tolist()
     return out

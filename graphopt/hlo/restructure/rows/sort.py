@@ -7,6 +7,8 @@ ranks. No arithmetic touches the values (their bits are selected), so results ar
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from math import prod
 from typing import Final
 
@@ -21,6 +23,10 @@ MAX_EXTENT: Final = 64
 
 MAX_PAIRS: Final = 1 << 16
 """Most pairs that are compared, over all rows."""
+
+SPAN: Final = 32
+"""So many elements at most are compared with all others in one reduction: its loop is unrolled, and the
+loop over the others becomes vector code."""
 
 RULES: Final = {
     "sort-size": "too many elements to compare every pair",
@@ -53,41 +59,62 @@ def forbids(candidate: Candidate) -> str | None:
 def expand(site: Site) -> Value:
     """Compares every pair, counts, and selects."""
     block, arrays = site.block, site.operands
-    dims = list(arrays[0].dims)
     axis = int(site.instruction.dimensions[0])
-    # Pair dimensions: `axis` is the element that is ranked, `axis + 1` the one it is compared with.
-    pairs = [*dims[: axis + 1], *dims[axis:]]
-    ranked = [d for d in range(len(pairs)) if d != axis + 1]
-    other = [d for d in range(len(pairs)) if d != axis]
-    first, second = [], []
+    extent = arrays[0].dims[axis]
+    spans = [(start, min(start + SPAN, extent)) for start in range(0, extent, SPAN)]
+    rank = _together(block, "add", [_counts(site, axis, span) for span in spans])
+    results = []
     for x in arrays:
-        mine, theirs = block.broadcast(x, pairs, ranked), block.broadcast(x, pairs, other)
+        bits = _BITS[DTYPE_BYTES[x.dtype]]
+        raw = _reinterpreted(block, x, bits)
+        parts = [_selected(block, raw, rank, axis, span) for span in spans]
+        results.append(_reinterpreted(block, _together(block, "or", parts), x.dtype))
+    return results[0] if len(results) == 1 else block.tuple(results)
+
+
+def _together(block: Block, opcode: str, parts: Sequence[Value]) -> Value:
+    return functools.reduce(lambda a, b: block.op(opcode, a, b), parts)
+
+
+def _others(block: Block, x: Value, axis: int, span: tuple[int, int]) -> Value:
+    """The elements of a span of the axis, along a dimension in front, each beside every element of `x`."""
+    starts, limits = [0] * len(x.dims), list(x.dims)
+    starts[axis], limits[axis] = span
+    where = [d + 1 if d != axis else 0 for d in range(len(x.dims))]
+    part = block.slice(x, starts, limits)
+    return block.broadcast(part, (span[1] - span[0], *x.dims), where)
+
+
+def _counts(site: Site, axis: int, span: tuple[int, int]) -> Value:
+    """How many elements of a span of the axis go before each element, s32 of the arrays' shape."""
+    block = site.block
+    dims = list(site.operands[0].dims)
+    pairs = [span[1] - span[0], *dims]
+    first, second = [], []
+    for x in site.operands:
+        mine = block.broadcast(x, pairs, range(1, len(pairs)))
+        theirs = _others(block, x, axis, span)
         first += [theirs, mine]
         second += [mine, theirs]
     before = inline(block, site.applied, first)[0]
     after = inline(block, site.applied, second)[0]
-    earlier = block.compare("LT", block.iota(pairs, axis + 1), block.iota(pairs, axis))
+    place = _others(block, block.iota(dims, axis), axis, span)
+    earlier = block.compare("LT", place, block.iota(pairs, axis + 1))
     tie = block.op("and", block.op("not", after), earlier)
     counts = block.convert(block.op("or", before, tie), DType.S32)
     add = block.function("add", DType.S32)
-    rank = block.reduce(counts, block.constant(DType.S32, 0), [axis + 1], add, DType.S32)
-    # Now `axis` is the place in the result and `axis + 1` the element that may belong there.
-    chosen = block.compare("EQ", block.broadcast(rank, pairs, other), block.iota(pairs, axis))
-    results = [_selected(block, x, pairs, other, chosen, axis + 1) for x in arrays]
-    return results[0] if len(results) == 1 else block.tuple(results)
+    return block.reduce(counts, block.constant(DType.S32, 0), [0], add, DType.S32)
 
 
-def _selected(
-    block: Block, x: Value, pairs: list[int], where: list[int], chosen: Value, dimension: int
-) -> Value:
-    """Per place, the bits of the one chosen element."""
-    bits = _BITS[DTYPE_BYTES[x.dtype]]
-    raw = _reinterpreted(block, x, bits)
-    kept = block.op("select", chosen, block.broadcast(raw, pairs, where),
-                    block.full(bits, 0, pairs))  # fmt: skip
-    either = block.function("or", bits)
-    out = block.reduce(kept, block.constant(bits, 0), [dimension], either, bits)
-    return _reinterpreted(block, out, x.dtype)
+def _selected(block: Block, raw: Value, rank: Value, axis: int, span: tuple[int, int]) -> Value:
+    """Per place of the result, the bits of the element of a span of the axis that belongs there, else 0."""
+    pairs = [span[1] - span[0], *raw.dims]
+    chosen = block.compare("EQ", _others(block, rank, axis, span), block.iota(pairs, axis + 1))
+    kept = block.op(
+        "select", chosen, _others(block, raw, axis, span), block.full(raw.dtype, 0, pairs)
+    )
+    either = block.function("or", raw.dtype)
+    return block.reduce(kept, block.constant(raw.dtype, 0), [0], either, raw.dtype)
 
 
 def _reinterpreted(block: Block, x: Value, dtype: int) -> Value:
