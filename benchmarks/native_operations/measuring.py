@@ -81,7 +81,7 @@ def repeated(case: Case, iterations: int) -> Any:
 
 
 def native_loop(graph: Graph) -> tuple[Decisions | None, float | None, float | None]:
-    """The outermost longest loop as native code, and what default and native loop are estimated to take, ns."""
+    """The longest outer loop as native code; estimated nanoseconds of the default and of that."""
     model = CostModel(graph)
     loops = [
         n

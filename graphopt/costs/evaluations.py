@@ -23,7 +23,7 @@ _NOWHERE: Final[Places] = {}
 
 
 UNROLLED: Final = 16
-"""A reduction of so few elements is straight code, which compilers take out of a loop in which it stays the same."""
+"""A reduction of so few elements is straight code, which compilers take out of loops."""
 
 
 def shares(graph: Graph) -> list[tuple[float, ...]]:

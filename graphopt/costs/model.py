@@ -18,6 +18,7 @@ from graphopt.costs import evaluations
 from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
+from graphopt.costs.rows import native_rows_ns
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.walks import fused_into
@@ -47,7 +48,8 @@ class LoopCosts:
         dispatch_ns: what the thunk executor adds.
         library_ns: matrix products by the library and other runtime calls.
         native_dot_ns: the same in native code.
-        reduced_ns: what reductions of the library take longer there; what windows take less, below zero.
+        reduced_ns: what reductions of the library and moves of rows take longer there; what windows take
+            less, below zero.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -72,6 +74,11 @@ class LoopCosts:
         self.work_ns += other.work_ns * times
         self.parallel_ns += other.parallel_ns * times
         self.code += other.code
+
+    def be_native(self) -> None:
+        """Makes the default's time that of native code, which XLA chose by itself."""
+        self.library_ns = self.native_dot_ns + self.reduced_ns
+        self.dispatch_ns = self.parallel_ns = 0.0
 
     def default_ns(self, cores: int) -> float:
         """Time as XLA runs it."""
@@ -149,6 +156,7 @@ class CostModel:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         total.work_ns += self.work[node]
         total.reduced_ns += self.loop_extra.get(node, 0.0)
+        total.reduced_ns += native_rows_ns(self.graph, node, self.costs)
 
     def _add_kernel(self, total: LoopCosts, root: int, thunk_ns: float) -> None:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
@@ -224,6 +232,8 @@ class CostModel:
             total.add(self.computations[index], times)
         if graph.ops[node].name == "while":
             total.dispatch_ns += self.iteration_ns(node) * trips(graph, inside[0])
+        if graph.units[graph.default.unit[node]].kind is UnitKind.NATIVE:
+            total.be_native()
         return total
 
     def iteration_ns(self, loop: int) -> float:

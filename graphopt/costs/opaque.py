@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from graphopt.costs.scatters import scatter_costs
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.module.opcodes import COLLECTIVES, OpKind
@@ -15,6 +16,10 @@ from graphopt.machine import CpuCosts, own_costs
 
 MEETING_NS: Final = 20_000.0
 """About what a collective takes, nearly all of it waiting for the last device; nothing here shortens it."""
+
+
+TOP_K: Final = "TopK"
+"""XLA's custom call for the largest elements of rows."""
 
 
 def is_wall(graph: Graph, node: int) -> bool:
@@ -47,13 +52,15 @@ def wall_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> tuple[
         return call, rows * extent * extent * costs.sort_pair_ns
     if name in COLLECTIVES:
         return MEETING_NS, 0.0
-    windows = _windows(graph, node)
-    return costs.scatter_ns * windows, costs.scatter_loop_ns * windows
+    return scatter_costs(graph, node, costs)
 
 
 def _call_costs(graph: Graph, node: int, dims: list[int], costs: CpuCosts) -> tuple[float, float]:
     """Nanoseconds of a custom call, and of its replacement if it has one."""
     target = graph.source.protos[node].custom_call_target
+    if target == TOP_K:
+        elements = float(graph.elements[graph.operand_lists[node][0]])
+        return costs.lapack_call_ns + elements * costs.top_k_ns, 0.0
     batch = prod(dims[:-2])
     routine = next((name for name in costs.lapack if name in target), None)
     if routine is None:
@@ -78,9 +85,3 @@ def _dims(graph: Graph, node: int) -> list[int]:
             return []
         shape = shape.tuple_shapes[0]
     return list(shape.dimensions)
-
-
-def _windows(graph: Graph, node: int) -> float:
-    """About how many elements a scatter's updates have."""
-    operands = graph.operand_lists[node]
-    return float(min((graph.elements[o] for o in operands if graph.elements[o] > 1), default=1))

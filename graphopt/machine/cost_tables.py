@@ -72,9 +72,9 @@ SLOWER_PRODUCTS: Final[Mapping[str, float]] = MappingProxyType(
 
 LAPACK: Final[Mapping[str, LapackCosts]] = MappingProxyType(
     {
-        "potrf": LapackCosts(call=(40, 12, 0, 0.07), loop=(0, 15, 0, 0.5)),
-        "getrf": LapackCosts(call=(40, 0, 6, 0), loop=(0, 0, 20, 0)),
-        "trsm": LapackCosts(call=(40, 6, 0.17, 0), loop=(0, 10, 0.5, 0)),
+        "potrf": LapackCosts(call=(40, 12, 0, 0.07), loop=(0, 8, 0, 0.87)),
+        "getrf": LapackCosts(call=(40, 0, 5, 0), loop=(0, 0, 0, 2.1)),
+        "trsm": LapackCosts(call=(40, 6, 0.17, 0), loop=(0, 8, 0.9, 0)),
     }
 )
 """Routine -> its costs."""

@@ -23,6 +23,7 @@ WINDOWS: Final = "python -m benchmarks.rates --windows"
 OPERATIONS: Final = "python -m benchmarks.operations"
 LAPACK: Final = "python -m benchmarks.lapack"
 FUNCTIONS: Final = "python -m benchmarks.functions"
+NATIVE: Final = "python -m benchmarks.native_operations"
 PROGRAMS: Final = "graphopt demo --workloads corpus"
 
 
@@ -322,18 +323,29 @@ class CpuCosts:
     other_call: tuple[float, float, float, float] = fact(
         (500.0, 0.0, 0.0, 0.5), "ns per matrix", "Any other call, as a routine's", LAPACK
     )
-    scatter_ns: float = fact(1.5, "ns per window", "A scatter by XLA's own loop", RATES)
-    scatter_loop_ns: float = fact(6.0, "ns per window", "The same by its replacement", RATES)
+    scatter_ns: float = fact(0.9, "ns per window", "A scatter by XLA's own loop", NATIVE)
+    scatter_element_ns: float = fact(
+        0.1, "ns per element", "The same for each element of a window beyond one", NATIVE
+    )
+    scatter_loop_ns: float = fact(2.3, "ns per window", "A scatter's replacement", NATIVE)
+    scatter_loop_element_ns: float = fact(
+        0.65, "ns per element", "The same for each element of a window beyond one", NATIVE
+    )
+    top_k_ns: float = fact(8.0, "ns per element", "XLA's call for the largest of rows", NATIVE)
     sort_call_ns: float = fact(100.0, "ns", "A call of XLA's sort", RATES)
     sort_element_ns: float = fact(
-        4.0, "ns per element", "Each of the log2(n) levels of a sort", RATES
+        10.0, "ns per element", "Each of the log2(n) levels of a short sort", NATIVE
     )
     sort_pair_ns: float = fact(
-        0.5, "ns per pair", "The replacement of a sort, which compares all pairs", RATES
+        0.6, "ns per pair", "The replacement of a sort, which compares all pairs", NATIVE
     )
 
     # Kernels inside native code, and the loop generators.
     native_kernel_ns: float = fact(5.0, "ns", "One kernel more inside native code")
+    native_row: int = fact(32, "elements", "Shorter rows are not moved as a whole there", NATIVE)
+    native_row_ns: float = fact(
+        0.25, "ns per element", "What such rows take longer to gather or join", NATIVE
+    )
     short_functions: Mapping[str, Mapping[str, tuple[float, float]]] = fact(
         tables.SHORT_FUNCTIONS, "ns per element", "Functions of short and long arrays", FUNCTIONS
     )

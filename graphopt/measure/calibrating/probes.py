@@ -178,7 +178,12 @@ PROBES: Final = (
     Probe("hand-over", ("handover_ns", "split_ns"), 45_000.0, _hand_over, spread=3.0),
     Probe("library call", ("library_call_ns",), 428.0, partial(_product, 16, "library")),
     Probe("runtime call", ("runtime_call_ns",), 725.0, partial(_product, 16, "runtime")),
-    Probe("loop", ("loop_ns", "short_loop_ns"), 25.0, partial(_iteration, SMALL, _multiply_add, (10, 210))),
+    Probe(
+        "loop",
+        ("loop_ns", "short_loop_ns"),
+        25.0,
+        partial(_iteration, SMALL, _multiply_add, (10, 210)),
+    ),
     Probe("memory", ("bytes_per_ns",), 2.4e6, _MEMORY, spread=2.0),
     Probe("cache", ("cached_bytes_per_ns",), 1920.0, _CACHE),
     Probe("operations", ("operations_per_ns", "fused_operations_per_ns"), 955.0, _OPERATIONS),

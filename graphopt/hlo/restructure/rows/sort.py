@@ -15,7 +15,8 @@ from typing import Final
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.blocks import Block
-from graphopt.hlo.restructure.writing.inlining import inline, is_elementwise_function
+from graphopt.hlo.restructure.writing.comparing import Comparator
+from graphopt.hlo.restructure.writing.inlining import is_elementwise_function
 from graphopt.hlo.restructure.writing.values import Value, array_shape, is_row_major
 
 MAX_EXTENT: Final = 64
@@ -24,7 +25,7 @@ MAX_EXTENT: Final = 64
 MAX_PAIRS: Final = 1 << 16
 """Most pairs that are compared, over all rows."""
 
-SPAN: Final = 32
+SPAN: Final = 8
 """So many elements at most are compared with all others in one reduction: its loop is unrolled, and the
 loop over the others becomes vector code."""
 
@@ -62,7 +63,9 @@ def expand(site: Site) -> Value:
     axis = int(site.instruction.dimensions[0])
     extent = arrays[0].dims[axis]
     spans = [(start, min(start + SPAN, extent)) for start in range(0, extent, SPAN)]
-    rank = _together(block, "add", [_counts(site, axis, span) for span in spans])
+    comparator = Comparator(block, site.applied, arrays)
+    counts = [_counts(block, comparator, arrays[0].dims, axis, span) for span in spans]
+    rank = _together(block, "add", counts)
     results = []
     for x in arrays:
         bits = _BITS[DTYPE_BYTES[x.dtype]]
@@ -85,20 +88,21 @@ def _others(block: Block, x: Value, axis: int, span: tuple[int, int]) -> Value:
     return block.broadcast(part, (span[1] - span[0], *x.dims), where)
 
 
-def _counts(site: Site, axis: int, span: tuple[int, int]) -> Value:
+def _counts(
+    block: Block, comparator: Comparator, dims: tuple[int, ...], axis: int, span: tuple[int, int]
+) -> Value:
     """How many elements of a span of the axis go before each element, s32 of the arrays' shape."""
-    block = site.block
-    dims = list(site.operands[0].dims)
     pairs = [span[1] - span[0], *dims]
-    first, second = [], []
-    for x in site.operands:
-        mine = block.broadcast(x, pairs, range(1, len(pairs)))
-        theirs = _others(block, x, axis, span)
-        first += [theirs, mine]
-        second += [mine, theirs]
-    before = inline(block, site.applied, first)[0]
-    after = inline(block, site.applied, second)[0]
-    place = _others(block, block.iota(dims, axis), axis, span)
+
+    def mine(x: Value) -> Value:
+        return block.broadcast(x, pairs, range(1, len(pairs)))
+
+    def theirs(x: Value) -> Value:
+        return _others(block, x, axis, span)
+
+    before = comparator.pairs(theirs, mine, pairs)
+    after = comparator.pairs(mine, theirs, pairs)
+    place = theirs(block.iota(dims, axis))
     earlier = block.compare("LT", place, block.iota(pairs, axis + 1))
     tie = block.op("and", block.op("not", after), earlier)
     counts = block.convert(block.op("or", before, tie), DType.S32)
