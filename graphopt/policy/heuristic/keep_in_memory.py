@@ -62,6 +62,8 @@ def apply(context: Context) -> Edit | None:
         if fuse[node]:  # nobody asks who reads what is in memory already
             readers[node] = _readers(graph.user_lists[node], fuse, readers)
         written = fuse[node] and may_write[node] and not hidden[node]
+        if written and _is_in_library(context, readers[node]):
+            written = False
         if written and graph.ops[node].name not in NEVER_WRITTEN:
             extra = (counted.of(node) - elements[node]) * unit_ns[node]
             across = counted.across(node)
@@ -91,6 +93,15 @@ def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) 
         if len(found) >= MAX_READERS:
             break
     return frozenset(sorted(found)[:MAX_READERS])
+
+
+def _is_in_library(context: Context, readers: frozenset[int]) -> bool:
+    """True for a value that one call of the kernel library computes, which does everything once."""
+    if len(readers) != 1:
+        return False
+    (root,) = readers
+    unit = context.graph.units[context.decisions.unit[root]]
+    return unit.kind is UnitKind.LIBRARY and not context.is_inside_native(root)
 
 
 def _rates(graph: Graph, costs: CpuCosts) -> NDArray[np.float64]:

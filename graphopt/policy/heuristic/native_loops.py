@@ -24,8 +24,8 @@ are cut to a length where it is not longer than the default's."""
 class Limits:
     """Judgements of this step.
 
-    An iteration of less than `short_ns` by XLA's default needs `short_margin` times its native time, and so
-    on. Below 1 for short iterations, because one function also saves what the estimate does not know, such as
+    An iteration of less than `short_ns` by XLA's default counts `short_margin` times the work that both do
+    alike, and so on. Below 1 for short iterations, because one function also saves what the estimate does not know, such as
     arrays that stay in the caches; with longer ones there is less to save, and two cores to lose.
     """
 
@@ -78,8 +78,8 @@ def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
     default = cost.default_ns(model.cores)
     iterations = trips(context.graph, model.callees[loop][0])
     margin = LIMITS.margin(default / max(iterations, 1.0))
-    work = cost.work_ns + cost.reduced_ns
-    native = cost.native_dot_ns + margin * work + context.costs.loop_ns
+    known = cost.native_dot_ns + cost.reduced_ns
+    native = known + margin * cost.work_ns + context.costs.loop_ns
     if cost.code > model.own_code:
         gain = (default - native) * context.executions(loop)
         return gain > LIMITS.costly_gain * context.program_ns
