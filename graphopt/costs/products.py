@@ -71,6 +71,8 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     if product is None:
         return ProductCosts(library, work / costs.slow_flops_per_ns, None)
     legal = graph.masks.restructure[node]
+    if product.batch == 1 and 1 in (product.rows, product.columns):
+        return _vector_costs(product, work, slower, bool(legal[CODE["dot-reduce"]]), costs)
     blocks = _blocks_ns(product, work, slower, costs) if legal[CODE["dot-blocks"]] else None
     reduced = None
     if product.batch > 1:
@@ -78,6 +80,26 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
         if product.columns > 1 and legal[CODE["dot-reduce"]]:
             reduced = _reduced_ns(product, work, slower, costs)
     return ProductCosts(library, work / _plain_rate(product, costs), blocks, reduced)
+
+
+def _vector_costs(
+    product: Product, work: float, slower: float, written: bool, costs: CpuCosts
+) -> ProductCosts:
+    """Costs of a matrix by a vector, for which XLA writes loops of its own.
+
+    What they take depends on how many elements of the matrix lie together in memory.
+    """
+    turned = product.left_turned if product.columns == 1 else not product.right_turned
+    run = max(product.rows, product.columns) if turned else product.inner
+    if run < costs.least_columns:
+        ns = work / costs.slow_flops_per_ns
+        short = costs.reduced_result_ns * product.rows * product.columns * slower
+        short += work / costs.reduced_flops_per_ns
+        return ProductCosts(ns, ns, None, short if written else None)
+    ns = work / costs.vector_flops_per_ns
+    if run % costs.vector_multiple:
+        return ProductCosts(ns * costs.odd_vectors, ns * costs.odd_native_vectors, None)
+    return ProductCosts(ns, ns, None)
 
 
 def _matrix_ns(graph: Graph, node: int, product: Product, costs: CpuCosts) -> float:

@@ -194,9 +194,14 @@ class CpuCosts:
     turned_call_ns: float = fact(600.0, "ns", "Transposing an operand in a call", PRODUCTS)
     dot_flops_per_ns: float = fact(100.0, "flops per ns", "By the library, f32", PRODUCTS)
     fast_flops_per_ns: float = fact(
-        40.0, "flops per ns", "Native loops that vectorise: short sums, blocks", PRODUCTS
+        58.0, "flops per ns", "Native loops that vectorise: short sums, blocks", PRODUCTS
     )
-    vector_flops_per_ns: float = fact(28.0, "flops per ns", "A matrix by a vector", PRODUCTS)
+    vector_flops_per_ns: float = fact(20.0, "flops per ns", "A matrix by a vector", PRODUCTS)
+    vector_multiple: int = fact(
+        4, "elements", "Rows of a matrix by a vector are fast in multiples of this", PRODUCTS
+    )
+    odd_vectors: float = fact(1.7, "times", "What others take, in XLA's loop", PRODUCTS)
+    odd_native_vectors: float = fact(3.5, "times", "The same in native code", PRODUCTS)
     narrow_columns: int = fact(16, "elements", "Fewer columns are narrow", PRODUCTS)
     narrow_flops_per_ns: float = fact(12.0, "flops per ns", "Narrow short sums", PRODUCTS)
     narrow_blocks_flops_per_ns: float = fact(5.5, "flops per ns", "Narrow blocks", PRODUCTS)
