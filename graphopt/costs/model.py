@@ -36,8 +36,9 @@ SCALAR_CODE: Final = 1.0
 ARRAY_CODE: Final = 2.5
 WALL_CODE: Final = 40.0
 DOT_CODE: Final = 60.0
-"""Compile time of a scalar operation, of a loop over an array, of a replaced wall, and of a matrix product,
-inside native code; relative to each other."""
+BLOCKS_CODE: Final = 250.0
+"""Compile time of a scalar operation, of a loop over an array, of a replaced wall, of a matrix product and of
+one in blocks, inside native code; relative to each other."""
 
 
 @dataclass
@@ -130,7 +131,7 @@ class CostModel:
         total = LoopCosts()
         total.iteration_ns = self.costs.short_loop_ns if short else self.costs.loop_ns
         for node in nodes:
-            total.code += code_length(graph, node)
+            total.code += self.code_length(node)
             if node in self.callees:
                 total.add(self.control(node), 1.0)
                 continue
@@ -189,6 +190,12 @@ class CostModel:
             self._products[node] = product_costs(self.graph, node, self.costs)
         return self._products[node]
 
+    def code_length(self, node: int) -> float:
+        """Length of a node's native code, see `LoopCosts.code`."""
+        if self.graph.ops[node].name == "dot":
+            return BLOCKS_CODE if self.product(node).native_form == "dot-blocks" else DOT_CODE
+        return SCALAR_CODE if self.graph.elements[node] <= 1 else ARRAY_CODE
+
     @cached_property
     def own_code(self) -> float:
         """Length of the program's code as XLA compiles it, products left to the library."""
@@ -245,13 +252,6 @@ def _is_run(graph: Graph, node: int) -> bool:
     """True for nodes that are computed, by a kernel of their own or inside one."""
     op = graph.ops[node]
     return op.kind is not OpKind.STRUCTURE and op.name != "bitcast"
-
-
-def code_length(graph: Graph, node: int) -> float:
-    """Length of a node's native code, see `LoopCosts.code`."""
-    if graph.ops[node].name == "dot":
-        return DOT_CODE
-    return SCALAR_CODE if graph.elements[node] <= 1 else ARRAY_CODE
 
 
 def trips(graph: Graph, computation: int) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.costs.model import code_length
 from graphopt.costs.opaque import is_wall
 from graphopt.hlo import Decisions
 from graphopt.hlo.module.layouts import extents
@@ -100,7 +99,7 @@ def native_code(context: Context) -> float:
 def region_code(context: Context, roots: list[int]) -> float:
     """Length of the code of some kernels."""
     members = (n for root in roots for n in context.model.members(context.decisions.fuse, root))
-    return sum(code_length(context.graph, node) for node in members)
+    return sum(context.model.code_length(node) for node in members)
 
 
 def is_root(context: Context, node: int) -> bool:
