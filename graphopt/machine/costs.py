@@ -8,12 +8,13 @@ stand with the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
 
 from graphopt.errors import ConfigError
 from graphopt.machine import cost_tables as tables
+from graphopt.machine.facts import fact, numbers
 
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
@@ -24,21 +25,6 @@ OPERATIONS: Final = "python -m benchmarks.operations"
 LAPACK: Final = "python -m benchmarks.lapack"
 FUNCTIONS: Final = "python -m benchmarks.functions"
 NATIVE: Final = "python -m benchmarks.native_operations"
-PROGRAMS: Final = "graphopt demo --workloads corpus"
-
-
-def fact(default: Any, unit: str, meaning: str, measured_by: str = PROGRAMS) -> Any:
-    """A field of a table of facts.
-
-    Args:
-        default: the value where a kind of machine has none of its own.
-        unit: such as "ns" or "ns per element"; "" for a count.
-        meaning: one sentence without its full stop.
-        measured_by: the command that measures it, or whole programs with and without a decision that
-            rests on it.
-    """
-    about = {"unit": unit, "meaning": meaning, "measured_by": measured_by}
-    return field(default_factory=lambda: default, metadata=about)
 
 
 @dataclass(frozen=True)
@@ -181,7 +167,7 @@ class CpuCosts:
     )
 
     # Matrix products.
-    runtime_call_ns: float = fact(400.0, "ns", "A call of the matrix library", PRODUCTS)
+    runtime_call_ns: float = fact(500.0, "ns", "A call of the matrix library", PRODUCTS)
     naive_product: int = fact(
         3, "elements", "Longest dimension that XLA multiplies in loops of its own", PRODUCTS
     )
@@ -375,41 +361,10 @@ class CpuCosts:
             value = getattr(self, item.name)
             alone = isinstance(value, int | float)
             if not all(
-                math.isfinite(n) and (n > 0 or (n == 0 and not alone)) for n in _numbers(value)
+                math.isfinite(n) and (n > 0 or (n == 0 and not alone)) for n in numbers(value)
             ):
                 raise ConfigError(
                     what=f"{item.name} is {value}; costs must be finite and positive",
                     where="the costs of a machine",
                     fix=f"Measure it again: {item.metadata['measured_by']}.",
                 )
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One row of the printed table: a field of `CpuCosts` with its value there."""
-
-    name: str
-    value: Any
-    unit: str
-    meaning: str
-    measured_by: str
-
-
-def facts(costs: CpuCosts) -> list[Fact]:
-    """Every field of a table of costs, in its order."""
-    return [Fact(f.name, getattr(costs, f.name), **f.metadata) for f in fields(costs)]
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    """Every number inside a value of the table."""
-    if isinstance(value, int | float):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _numbers(inner)
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from _numbers(getattr(value, item.name))
-    else:
-        for inner in value:
-            yield from _numbers(inner)

@@ -33,10 +33,28 @@ def test_the_work_of_a_split_kernel_counts_all_that_is_fused_into_it():
     assert body.dispatch_ns >= own_costs().handover_ns
 
 
-def test_small_loops_pay_for_every_iteration():
-    _, body, loop = body_of(heat, normal(8))
+def test_loops_of_few_kernels_pay_little_for_every_iteration():
+    _, body, loop = body_of(heat, normal(512))
     assert body.parallel_ns == 0.0
-    assert loop.dispatch_ns >= 10 * (body.dispatch_ns + own_costs().loop_ns)
+    assert loop.dispatch_ns >= 10 * (body.dispatch_ns + own_costs().short_loop_ns)
+    assert loop.dispatch_ns < 10 * own_costs().loop_ns
+
+
+def test_loops_of_many_kernels_pay_more_for_each():
+    def chains(x):
+        return lax.fori_loop(0, 10, lambda _, xs: tuple(lax.cumsum(x) * 0.5 for x in xs), (x,) * 12)
+
+    costs = own_costs()
+    _, body, loop = body_of(chains, normal(512))
+    assert body.dispatch_ns >= 12 * costs.thunk_ns
+    assert loop.dispatch_ns >= 10 * (body.dispatch_ns + costs.loop_ns)
+
+
+def test_loops_that_xla_makes_native_pay_nothing():
+    graph, _, loop = body_of(heat, normal(8))
+    assert UnitKind.NATIVE in {graph.units[unit].kind for unit in graph.default.unit}
+    assert loop.dispatch_ns == 0.0
+    assert loop.default_ns(2) == loop.native_ns()
 
 
 def test_calls_of_the_library_cost_more_than_kernels():

@@ -17,7 +17,7 @@ from graphopt.costs.elements import library_reduced_ns
 from graphopt.costs.model import CostModel
 from graphopt.errors import ConfigError
 from graphopt.machine import CpuCosts, cost_rows, costs_for, decide_with, own_costs
-from graphopt.machine.costs import facts
+from graphopt.machine.facts import facts
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import program_ns
 

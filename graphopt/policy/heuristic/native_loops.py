@@ -24,9 +24,10 @@ are cut to a length where it is not longer than the default's."""
 class Limits:
     """Judgements of this step.
 
-    An iteration of less than `short_ns` by XLA's default counts `short_margin` times the work that both do
-    alike, and so on. Below 1 for short iterations, because one function also saves what the estimate does not know, such as
-    arrays that stay in the caches; with longer ones there is less to save, and two cores to lose.
+    In an iteration of less than `short_ns` by XLA's default, native code counts with `short_margin` times the
+    work that both do alike, and so on. Below 1 for short iterations, because one function also saves what the
+    estimate does not know, such as arrays that stay in the caches; with longer ones there is less to save,
+    and two cores to lose.
     """
 
     short_ns: float = limit(50_000.0, "ns", "longest short iteration")
@@ -37,8 +38,13 @@ class Limits:
     middle_margin: float = limit(1.0, "ratio", "the same for middling ones")
     long_margin: float = limit(1.2, "ratio", "the same for longer ones")
     max_code: float = limit(MAX_NATIVE_CODE, "operations", "largest loop compiled as one function")
+    short_code: float = limit(
+        600.0, "operations", "what a compile takes that compiles next to nothing"
+    )
     costly_gain: float = limit(
-        0.2, "of the program", "what a loop of more code than the whole program's own must save"
+        0.2,
+        "of the program",
+        "what a loop of more code than that and the whole program's must save",
     )
 
     def margin(self, iteration_ns: float) -> float:
@@ -80,7 +86,7 @@ def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
     margin = LIMITS.margin(default / max(iterations, 1.0))
     known = cost.native_dot_ns + cost.reduced_ns
     native = known + margin * cost.work_ns + context.costs.loop_ns
-    if cost.code > model.own_code:
+    if cost.code > max(model.own_code, LIMITS.short_code):
         gain = (default - native) * context.executions(loop)
         return gain > LIMITS.costly_gain * context.program_ns
     return default > native

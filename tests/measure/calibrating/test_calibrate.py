@@ -12,7 +12,8 @@ from support.processes import becomes, is_alive
 
 from graphopt.errors import MeasureError
 from graphopt.machine import CpuCosts, own_kind
-from graphopt.machine.costs import CALIBRATE, facts
+from graphopt.machine.costs import CALIBRATE
+from graphopt.machine.facts import facts
 from graphopt.machine.named_facts import fact_of
 from graphopt.measure.calibrating import calibrate as calibrating
 from graphopt.measure.calibrating import once

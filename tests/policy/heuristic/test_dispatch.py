@@ -86,9 +86,9 @@ def test_one_or_two_short_kernels_are_negligible(policy, size, expected):
 
 def test_native_loops_count_at_their_own_time():
     def fn(x: jax.Array) -> Any:
-        return jax.lax.fori_loop(0, 300, lambda i, c: jnp.sin(c) * 0.9 + x[::-1], x)
+        return jax.lax.fori_loop(0, 300, lambda i, c: tuple(a[::-1] * 0.9 for a in c), (x,) * 12)
 
-    graph = capture(fn, normal(8)).graph
+    graph = capture(fn, normal(300)).graph
     model = CostModel(graph)
     (loop,) = nodes(graph, "while")
     runtime, native = (unit(graph, kind) for kind in (UnitKind.RUNTIME, UnitKind.NATIVE))
