@@ -6,6 +6,7 @@ from jax import lax
 from support.captures import capture, normal
 
 from graphopt.costs.model import CostModel
+from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.hlo.module.index import Role
 from graphopt.machine import UnitKind, own_costs
 
@@ -65,3 +66,38 @@ def test_calls_of_the_library_cost_more_than_kernels():
     kinds = [graph.units[u].kind for u in graph.default.unit[~graph.default.fuse]]
     calls = kinds.count(UnitKind.LIBRARY)
     assert calls and body.dispatch_ns >= calls * own_costs().library_call_ns
+
+
+def wall(fn, *args):
+    """The only wall of a program: its time as a call, and replaced."""
+    graph = capture(fn, *args).graph
+    (found,) = (n for n in range(len(graph)) if is_wall(graph, n))
+    return wall_costs(graph, found)
+
+
+def test_scatters_cost_by_windows_and_what_those_hold():
+    costs, few, many = own_costs(), jnp.arange(8), jnp.arange(64) % 16
+    whole = wall(lambda x, y: x.at[many].add(y), normal(16, 8), normal(64, 8))
+    assert whole == (
+        64 * (costs.scatter_ns + 7 * costs.scatter_element_ns),
+        64 * (costs.scatter_loop_ns + 7 * costs.scatter_loop_element_ns),
+    )
+    # A large array of which little changes costs what changes.
+    assert wall(lambda x: x.at[few].add(0.1), normal(4096)) == (
+        8 * costs.scatter_ns, 8 * costs.scatter_loop_ns,
+    )  # fmt: skip
+
+
+def test_the_largest_of_rows_cost_by_elements():
+    call, _ = wall(lambda x: lax.top_k(x, 4)[0], normal(16, 64))
+    assert call == own_costs().lapack_call_ns + 1024 * own_costs().top_k_ns
+
+
+@pytest.mark.parametrize(("shape", "axis", "slower"), [((64, 8), 0, True), ((64, 8), 1, False),
+                                                       ((8, 64), 0, False), ((512,), 0, False)])  # fmt: skip
+def test_short_rows_are_slower_to_join_in_native_code(shape, axis, slower):
+    def rolled(x):
+        return lax.fori_loop(0, 10, lambda _, a: jnp.roll(a, 1, axis) * 0.5, x)
+
+    _, body, _ = body_of(rolled, normal(*shape))
+    assert (body.reduced_ns > 0.0) is slower

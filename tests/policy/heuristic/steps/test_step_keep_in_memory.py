@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
-from support.captures import captured, normal
+from jax import lax
+from support.captures import capture, captured, nodes, normal
 from support.stepping import check_acts, edit_of, fields_of
+
+from graphopt.hlo import rewrite
+from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
+from graphopt.policy.heuristic.steps import heuristic
 
 NAME = "keep in memory"
 
@@ -17,3 +24,31 @@ def test_what_is_recomputed_at_cost_is_written():
 
 def test_what_is_used_once_stays_fused():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(512, 512)) is None
+
+
+def test_sums_are_not_added_up_again_for_every_element_in_native_loops():
+    def fn(x):
+        return lax.fori_loop(0, 400, lambda _, y: jax.nn.softmax(y) * 3.0 + x, x)
+
+    found = capture(fn, normal(4096))
+    graph, decisions = found.graph, heuristic(found.graph)
+    (loop,) = nodes(graph, "while")
+    assert graph.units[decisions.unit[loop]].kind is UnitKind.NATIVE
+    for node in nodes(graph, "reduce"):
+        reads = graph.elements[graph.operand_lists[node][0]]
+        readers = graph.user_lists[node]
+        assert (
+            reads < 64 or not decisions.fuse[node] or all(graph.elements[r] < 64 for r in readers)
+        )
+    assert compare_outputs(found.result, found.compile(rewrite(graph, decisions).data)()).equal
+
+
+def test_an_index_is_computed_once_for_all_that_is_written_there():
+    def fn(x):
+        def body(_, y):
+            place = (y * 7919.0).astype(jnp.int32)[5] % 1024
+            return y.at[place].set(0.5) * 0.9
+
+        return lax.fori_loop(0, 400, body, x)
+
+    assert edit_of(NAME, fn, normal(1024)) is None
