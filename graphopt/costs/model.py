@@ -104,7 +104,7 @@ class CostModel:
         self.graph = graph
         self.costs = costs or own_costs()
         self.cores = max(unit.threads for unit in graph.units)
-        self.loop_extra = library_reductions(graph, self.costs)
+        self.loop_extra = library_extra(graph, self.costs)
         self.windows = all_windows(graph, self.costs)
         self.work = node_work(graph, self.costs, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
@@ -286,7 +286,7 @@ def node_work(
     out = []
     fused = graph.default.fuse.tolist()
     elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
-    library = library_reductions(graph, costs) if library is None else library
+    library = library_extra(graph, costs) if library is None else library
     windows = all_windows(graph, costs) if windows is None else windows
     for node, op in enumerate(graph.ops):
         if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
@@ -319,6 +319,8 @@ def compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library:
     if op.name == "reduce":
         read = float(max(graph.elements[node], graph.elements[graph.operand_lists[node][0]]))
         return read * (costs.sum_rows_ns if in_library else reduced_ns(graph, node, costs))
+    if in_library:
+        return count * costs.library_function_ns
     if count < costs.few_elements:
         return count * op.cost / costs.scalar_operations_per_ns
     if op.name == "gather":
@@ -328,8 +330,8 @@ def compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library:
     return count * element_ns(graph, node, costs=costs)
 
 
-def library_reductions(graph: Graph, costs: CpuCosts | None = None) -> dict[int, float]:
-    """Reductions that XLA hands to the library -> nanoseconds that they take longer in a loop kernel."""
+def library_extra(graph: Graph, costs: CpuCosts | None = None) -> dict[int, float]:
+    """Reductions and slow functions in calls of the library -> what they take longer in a loop kernel, ns."""
     costs = costs or own_costs()
     fused = graph.default.fuse
     inside = [False] * len(graph)
@@ -342,4 +344,8 @@ def library_reductions(graph: Graph, costs: CpuCosts | None = None) -> dict[int,
         if inside[node] and graph.ops[node].name == "reduce":
             read = float(graph.elements[graph.operand_lists[node][0]])
             out[node] = read * (reduced_ns(graph, node, costs) - costs.sum_rows_ns)
+        elif inside[node] and graph.ops[node].name in costs.function_ns:
+            extra = element_ns(graph, node, costs=costs) - costs.library_function_ns
+            if extra > 0.0:
+                out[node] = float(graph.elements[node]) * extra
     return out

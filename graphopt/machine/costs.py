@@ -156,6 +156,9 @@ class CpuCosts:
     )
     library_reduction_ns: float = fact(800.0, "ns", "A reduction by the kernel library", RATES)
     library_element_ns: float = fact(0.11, "ns per element", "An element there", RATES)
+    library_function_ns: float = fact(
+        0.4, "ns per element", "A function of an element there, such as a sine", NATIVE
+    )
     library_run_ns: float = fact(2.4, "ns", "A run of elements that lie together, there", RATES)
     library_split: int = fact(1 << 16, "elements", "From here it uses two cores", RATES)
     library_split_ns: float = fact(8_000.0, "ns", "Handing over half of that work", RATES)

@@ -12,7 +12,7 @@ from support.captures import capture, nodes, normal
 from graphopt.corpus import load_corpus
 from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, turns
-from graphopt.costs.model import CostModel, library_reductions
+from graphopt.costs.model import CostModel, library_extra
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.machine import own_costs, probe
@@ -45,7 +45,7 @@ def test_reductions_in_loops_are_slow_unless_they_are_over_rows():
     def read_ns(fn):
         graph = capture(fn, normal(256, 128)).graph
         (node,) = nodes(graph, "reduce")
-        return reduced_ns(graph, node), library_reductions(graph).get(node)
+        return reduced_ns(graph, node), library_extra(graph).get(node)
 
     sums, _ = read_ns(lambda x: jnp.sum(x, axis=1))
     columns, extra = read_ns(lambda x: jnp.sum(x, axis=0))

@@ -45,11 +45,15 @@ def group(graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor) -> Decis
     large = fresh & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
     decisions.unit[large] = widest
     cost = _cost_from_scalars(graph)
+    sums = [False] * len(graph)  # True where a node would add something up for each of its elements
     for node in np.flatnonzero(fresh & allowed).tolist():
-        op = graph.ops[node]
+        op, readers = graph.ops[node], graph.user_lists[node]
+        inside = (o for o in graph.operand_lists[node] if decisions.fuse[o])
+        sums[node] = op.name == "reduce" or any(sums[operand] for operand in inside)
         if op.name in _NEVER_GROUPED or (op.name == "reduce" and graph.elements[node] > 1):
             continue
-        readers = graph.user_lists[node]
+        if sums[node] and any(graph.elements[r] > graph.elements[node] for r in readers):
+            continue
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
     _group_wide(graph, masks, editor.wide, decisions)

@@ -32,9 +32,10 @@ LIMITS: Final = Limits()
 
 
 def apply(context: Context) -> Edit | None:
-    """Writes reductions as trees where XLA's form is slow: two cases.
+    """Writes reductions as trees where XLA's form is slow: three cases.
 
-    A ``reduce-window`` stands in front (scalar code), or the library reads copies of parts of arrays.
+    A ``reduce-window`` stands in front (scalar code), the library reads copies of parts of arrays, or native
+    code computes what it adds up, one element after the other.
     """
     code = CODE["tree-reduce"]
     wanted = context.decisions.copy()
@@ -58,6 +59,9 @@ def _tree(context: Context, node: int) -> tuple[list[int], float] | None:
         elements = int(graph.elements[graph.operand_lists[source][0]])
         return ([], elements * costs.tree_window_ns) if elements >= LIMITS.tree_elements else None
     elements = int(graph.elements[source])
+    if context.is_inside_native(node) and context.decisions.fuse[source]:
+        saved = ([], elements * costs.tree_copied_ns)
+        return saved if elements >= LIMITS.tree_elements else None
     if elements < LIMITS.library_tree_elements or not _in_library(graph, node):
         return None
     copies = _copies_only_for(graph, node)
