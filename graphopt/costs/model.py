@@ -190,10 +190,16 @@ class CostModel:
             self._products[node] = product_costs(self.graph, node, self.costs)
         return self._products[node]
 
-    def code_length(self, node: int) -> float:
-        """Length of a node's native code, see `LoopCosts.code`."""
+    def code_length(self, node: int, form: str | None = None) -> float:
+        """Length of a node's native code, see `LoopCosts.code`.
+
+        Args:
+            node: of the graph.
+            form: the restructure of a product; the fastest if None.
+        """
         if self.graph.ops[node].name == "dot":
-            return BLOCKS_CODE if self.product(node).native_form == "dot-blocks" else DOT_CODE
+            form = form or self.product(node).native_form
+            return BLOCKS_CODE if form == "dot-blocks" else DOT_CODE
         return SCALAR_CODE if self.graph.elements[node] <= 1 else ARRAY_CODE
 
     @cached_property

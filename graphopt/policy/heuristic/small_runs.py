@@ -79,12 +79,10 @@ def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
         return 0.0
     executions = now.executions(small[0])
     saved = (len(small) - 1) * now.costs.thunk_ns * executions
-    if saved <= LIMITS.min_saved_share * now.program_ns:
+    saved += _products_gain(now, small) * executions
+    costly = region_code(now, small) > now.model.own_code
+    if saved <= (LIMITS.costly_share if costly else LIMITS.min_saved_share) * now.program_ns:
         return 0.0
-    if region_code(now, small) > now.model.own_code:  # more so if the code is long
-        saved += _products_gain(now, small) * executions
-        if saved <= LIMITS.costly_share * now.program_ns:
-            return 0.0
     wanted.unit[small] = now.native
     return saved
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.costs.opaque import is_wall
-from graphopt.hlo import Decisions
+from graphopt.hlo import RESTRUCTURES, Decisions
 from graphopt.hlo.module.layouts import extents
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
@@ -97,9 +97,11 @@ def native_code(context: Context) -> float:
 
 
 def region_code(context: Context, roots: list[int]) -> float:
-    """Length of the code of some kernels."""
-    members = (n for root in roots for n in context.model.members(context.decisions.fuse, root))
-    return sum(context.model.code_length(node) for node in members)
+    """Length of the code of some kernels, products in the forms that are decided."""
+    decisions, model = context.decisions, context.model
+    members = [n for root in roots for n in model.members(decisions.fuse, root)]
+    forms = (RESTRUCTURES[code].name for code in decisions.restructure[members])
+    return sum(model.code_length(*pair) for pair in zip(members, forms, strict=True))
 
 
 def is_root(context: Context, node: int) -> bool:
