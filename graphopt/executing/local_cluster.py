@@ -18,7 +18,7 @@ from rich.console import Console
 from graphopt.errors import ConfigError
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.places import RESOURCE, labels_here, start_flags
-from graphopt.executing.ray_executor import connect
+from graphopt.executing.ray_connection import connect
 from graphopt.extras import require
 from graphopt.locations import cache_path
 from graphopt.progress import waiting

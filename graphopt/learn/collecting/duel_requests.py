@@ -16,6 +16,7 @@ from graphopt.executing.executor import ExecutorError
 from graphopt.executing.request import Answer, Body, Needs, Request
 from graphopt.executing.work import Result
 from graphopt.hlo import Decisions, Graph
+from graphopt.learn.collecting.circumstances import may_pass
 from graphopt.measure.inputs import load_inputs, save_inputs
 from graphopt.store import decode_decisions, encode_decisions
 from graphopt.tasks.duel import Duel, Duels, Look
@@ -28,6 +29,9 @@ FATAL: Final = frozenset({"abort", "hang", "exit", "memory", "garbage"})
 
 UNMEASURABLE: Final = "unmeasurable"
 """Key in an answer's body: the task cannot be measured at all, and why."""
+
+DIED: Final = "died"
+"""Key in an answer's body: the child process died before the task could be measured, and how."""
 
 WORK: Final = "duels"
 """Kind of work of the requests."""
@@ -72,11 +76,11 @@ def held(answer: Answer) -> list[Duel]:
 
     Raises:
         MeasureError: the task cannot be measured at all.
-        ExecutorError: the request itself failed.
+        ExecutorError: the request itself failed, or the child process died while it prepared the task.
     """
-    if not answer.ok:
+    if not answer.ok or DIED in answer.body:
         raise ExecutorError(
-            what=f"a request {answer.status}: {answer.detail}",
+            what=str(answer.body.get(DIED, f"a request {answer.status}: {answer.detail}")),
             where=answer.place or "duels",
             fix="The same command asks again.",
         )
@@ -146,7 +150,7 @@ def hold(body: Body, blobs: tuple[bytes, ...]) -> Result:
                 break
     except MeasureError as error:
         _WARM.close()
-        return {UNMEASURABLE: error.what}, ()
+        return {DIED if may_pass(error) else UNMEASURABLE: error.what}, ()
     except BaseException:
         _WARM.close()
         raise
