@@ -14,11 +14,11 @@ from graphopt.hlo import Graph, build_graph
 from graphopt.learn.collecting.circumstances import may_pass
 from graphopt.learn.collecting.collect import CollectPlan, Notes, Progress, Tell
 from graphopt.learn.collecting.command import names_of, problems_of
-from graphopt.learn.collecting.duel_requests import close_duels, packed_inputs
 from graphopt.learn.collecting.duelling import Collector, Row
 from graphopt.learn.collecting.in_flight import TaskRun
 from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.collecting.scorers import program_inputs
+from graphopt.learn.collecting.warm import WARM, packed_inputs
 from graphopt.tasks.cutting import Task, cut, distinct
 from graphopt.tasks.inputs import Recorder
 from graphopt.tasks.running import ModuleRunner
@@ -44,7 +44,7 @@ def collect(plan: CollectPlan, notes: Notes, tell: Tell, executor: Executor) -> 
             if not names or work.over:
                 break
     finally:
-        close_duels()
+        WARM.close()
     return work.done
 
 
@@ -99,9 +99,11 @@ class Asking:
 
     def _failed(self, program: str, what: str, error: Exception) -> None:
         """Something was not asked for: given up, unless the error says that it cannot be measured at all."""
-        if may_pass(error) or not isinstance(error, GraphOptError):
-            self.done.given_up[program, what] = message(error)[:200]
-        self.tell(f"{what}: {message(error)}"[:200], self.done)
+        why = error.what if isinstance(error, GraphOptError) else message(error)
+        passing = may_pass(error) or not isinstance(error, GraphOptError)
+        noted = self.done.given_up if passing else self.done.left_out
+        noted[program, what] = why[:200]
+        self.tell(f"{what}: {why[:80]}", self.done)
 
     @property
     def over(self) -> bool:
@@ -193,10 +195,8 @@ class Asking:
                 if row["key"] not in self.notes.known:
                     self._note(row)
         except GraphOptError as error:
-            self.tell(f"{run.name}: {error.what[:80]}", self.done)
-            if may_pass(error):
-                self.done.given_up[run.program, run.name] = error.what[:200]
-                run.incomplete = True
+            self._failed(run.program, run.name, error)
+            run.incomplete = True
             if answer.status != LOST:  # what killed one duel need not kill others
                 run.left = True
         self._asked.difference_update(keys)

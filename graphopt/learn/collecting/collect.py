@@ -62,7 +62,8 @@ class Progress:
         duels: duels held.
         failed: of these without a time.
         clear: of these beyond doubt faster or slower.
-        given_up: tasks and programs of which something is missing because of circumstances -> why.
+        given_up: (program, task or module) of which something is missing because of circumstances -> why.
+        left_out: the same for what cannot be measured at all.
     """
 
     begin: float = field(default_factory=time.perf_counter)
@@ -72,6 +73,7 @@ class Progress:
     failed: int = 0
     clear: int = 0
     given_up: dict[tuple[str, str], str] = field(default_factory=dict)
+    left_out: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:

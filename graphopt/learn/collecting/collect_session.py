@@ -32,7 +32,7 @@ REDRAWN: Final = 25
 
 
 NAMED: Final = 20
-"""Of what was given up, so many are named."""
+"""Of what was left out, and of what was given up, so many are named."""
 
 
 def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
@@ -92,9 +92,10 @@ def _collect(plan: CollectPlan, notes: Notes, console: Console, executor: Execut
 
 
 def _told_given_up(done: Progress, console: Console) -> int:
-    """Names what was given up; the exit status."""
-    for (_, what), why in list(done.given_up.items())[:NAMED]:
-        console.print(f"given up: {what}: {why}", highlight=False)
+    """Names what was left out or given up; the exit status."""
+    for name, rows in (("left out", done.left_out), ("given up", done.given_up)):
+        for (_, what), why in list(rows.items())[:NAMED]:
+            console.print(f"{name}: {what}: {why}", highlight=False, markup=False)
     if done.given_up:
         console.print(
             f"{len(done.given_up)} given up; the same command asks again", highlight=False
