@@ -9,11 +9,11 @@ import sys
 
 import pytest
 from rich.console import Console
+from support.fleet import Disturbed
 
 from benchmarks.faults import GOOD_ANSWER
 from graphopt.errors import MeasureError, UnsupportedModuleError
-from graphopt.executing.executor import LocalExecutor
-from graphopt.executing.request import FAILED, LOST, Answer
+from graphopt.executing.request import FAILED, LOST
 from graphopt.learn.collecting import asking, collect_session
 from graphopt.learn.collecting.asking import PASSES
 from graphopt.learn.collecting.circumstances import may_pass
@@ -92,28 +92,6 @@ def whole(tmp_path, tmp_path_factory):
     rows = found(folder)
     assert status == 0 and len(rows) > SINGLES
     return set(rows)
-
-
-class Disturbed(LocalExecutor):
-    """This machine, whose answer to a request is the status that `disturb` gives, unless that is None."""
-
-    batch = 3
-
-    def __init__(self, disturb):
-        super().__init__()
-        self.disturb = disturb
-        self.asked = []
-
-    def results(self):
-        while self._waiting:
-            request = self._waiting[0]
-            status = self.disturb(request)
-            self.asked.append((len(request.body["pairs"]), status))
-            if status is None:
-                yield next(super().results())
-            else:
-                self._waiting.popleft()
-                yield Answer(request.id, status, tries=5, detail="its process died")
 
 
 def test_a_child_that_dies_while_a_task_is_prepared_is_asked_again(tmp_path, monkeypatch, whole):
