@@ -175,9 +175,9 @@ def undisturbed(folder: Path) -> tuple[Counter[str], Counter[str]]:
     """Duels of a run that nobody disturbs, without Ray and server, and what it writes to a store."""
     plain, place = folder / "undisturbed", folder / "undisturbed.sqlite"
     command = [sys.executable, "-m", "benchmarks.fleet.collecting", "local", str(plain)]
-    subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, VARIABLE: str(place)}
-    )
+    # Nothing is measured: others may measure on this machine meanwhile.
+    own = {VARIABLE: str(place), "GRAPHOPT_COLLECT_LOCK": str(folder / "lock")}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **own})
     return keys(plain), stored(Store(place))
 
 
