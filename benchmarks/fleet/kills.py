@@ -46,6 +46,9 @@ PAUSE_S: Final = (0.3, 3.0)
 DOWN_S: Final = (0.0, 3.0)
 """How long the server is away."""
 
+WRONG: Final = {"lost": "lost", "twice": "there twice", "unexpected": "unexpected"}
+"""What must not be -> in words."""
+
 RUN_S: Final = 1800.0
 """Longest time of one run without an end."""
 
@@ -218,6 +221,8 @@ def run(count: int, out: Path) -> None:
         "rows": {"count": sum(one.total() for one in runs.rows), **compared(rows, runs.rows)},
         "processes_left": 0, "seconds": time.monotonic() - begin,
     }  # fmt: skip
+    command = f"python -m benchmarks.fleet kills --count {runs.done.total()}"
+    result |= {"command": command, "counts": counts(result)}
     show(result)
     write(out, "kills", result)
     wrong = [f"{part}" for part in (result, result["rows"]) if any(part[name] for name in WRONG)]
@@ -225,7 +230,18 @@ def run(count: int, out: Path) -> None:
         raise AssertionError(f"duels or rows were lost, or are there twice: {wrong}")
 
 
-WRONG: Final = ("lost", "unexpected", "twice")
+def counts(result: dict[str, Any]) -> dict[str, float]:
+    """What a table shows of it."""
+    rows = result["rows"]
+    return {
+        **{f"kills: {what}": times for what, times in result["kills"].items()},
+        **{what: result[what] for what in ("runs", "duels")},
+        **{f"duels {text}": result[what] for what, text in WRONG.items()},
+        "rows in the store": rows["count"],
+        **{f"rows {text}": rows[what] for what, text in WRONG.items()},
+        "processes left": result["processes_left"],
+        "minutes": result["seconds"] / 60.0,
+    }
 
 
 def show(result: dict[str, Any]) -> None:
@@ -233,11 +249,6 @@ def show(result: dict[str, Any]) -> None:
     table = Table(title="kills of collecting runs")
     table.add_column("what")
     table.add_column("count", justify="right")
-    for what, times in result["kills"].items():
-        table.add_row(f"kills: {what}", f"{times}")
-    for what in ("runs", "duels", *WRONG):
-        table.add_row(what, f"{result[what]}")
-    for what in ("count", *WRONG):
-        table.add_row(f"rows in the store: {what}", f"{result['rows'][what]}")
-    table.add_row("processes left", f"{result['processes_left']}")
+    for what, count in counts(result).items():
+        table.add_row(what, f"{count:.4g}")
     Console(width=80).print(table)

@@ -14,7 +14,7 @@ from graphopt.closing import Closing
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.places import RESOURCE, Facts, facts_here, may_fit, measures
 from graphopt.executing.ray_actor import MeasuringActor
-from graphopt.executing.ray_connection import connect, gone, is_of_ray, line
+from graphopt.executing.ray_connection import ask_for_machines, connect, gone, is_of_ray, line
 from graphopt.executing.request import LOST, Answer, Request
 from graphopt.executing.telemetry import told
 from graphopt.extras import require
@@ -42,6 +42,9 @@ LOOK_S: Final = 1.0
 """Seconds between looks at which machines there are."""
 
 POLL_S: Final = 0.5
+
+RELEASE_S: Final = 5.0
+"""Longest wait for a cluster outside to take note that no machine is needed any more."""
 
 TROUBLE_S: Final = 20.0
 """How long Ray may raise errors at everything that is asked of it, before the cluster counts as gone."""
@@ -103,6 +106,7 @@ class RayExecutor(Closing):
         self._left_alone: dict[str, str] = {}
         self._looked = float("-inf")
         self._asked_for = 0
+        self._scaling: Any = None
         self._starved_since: float | None = None
         self._troubled_since: float | None = None
 
@@ -171,16 +175,23 @@ class RayExecutor(Closing):
         self._waiting.clear()
         self._ready.clear()
         if self._ray.is_initialized():
-            self._steadily(lambda: self._scale(0))
+            self._steadily(self._release)
+
+    def _release(self) -> None:
+        """The autoscaler may end machines; a client waits until it has been told."""
+        self._scale(0)
+        if self._scaling is not None:
+            self._ray.wait([self._scaling], timeout=RELEASE_S)
 
     def _staff(self) -> None:
         """Starts an actor on every machine that has none and may meet what waits."""
         if not self._waiting or time.monotonic() - self._looked < LOOK_S:
             return
+        nodes = self._ray.nodes()
         self._looked = time.monotonic()
         wanted = {r.needs for r in self._waiting}
         room = len(self._waiting) - sum(not m.requests for m in self._machines.values())
-        for node in self._ray.nodes():
+        for node in nodes:
             name = node["NodeID"]
             if name in self._machines or not self._may_start(name) or not measures(node):
                 continue
@@ -193,9 +204,7 @@ class RayExecutor(Closing):
         """Tells Ray's autoscaler, if the cluster has one, how many machines there is work for."""
         machines = min(machines, MOST_MACHINES)
         if machines != self._asked_for:
-            from ray.autoscaler.sdk import request_resources
-
-            request_resources(bundles=[{RESOURCE: 1}] * machines)
+            self._scaling = ask_for_machines(self._ray, machines)
             self._asked_for = machines
 
     def _start(self, node: str, cores: float) -> None:

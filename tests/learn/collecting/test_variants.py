@@ -150,7 +150,7 @@ def test_training_measures_by_the_executor(tmp_path, monkeypatch, machines):
     settings = replace(
         config(),
         corpus=CorpusConfig(
-            source="builtin", names=("knapsack",), validation_names=("heat_stencil",)
+            source="builtin", names=("layernorm",), validation_names=("heat_stencil",)
         ),
         model=MODEL,
         stages=(StageConfig("measured", "measured", 1, 1e-3, imitation=0.0, search=False),),
