@@ -67,7 +67,7 @@ def collected(tmp_path, executor=None, monkeypatch=None):
         monkeypatch.setattr(collect_session, "open_executor", lambda spec: executor)
     console = Console(file=io.StringIO(), width=200)
     plan = CollectPlan(
-        FillPlan(("fuzz",), ("shared_zeros",), 1000.0, None, 0, 400), tmp_path / "out", 0.4
+        FillPlan(("fuzz",), ("shared_zeros",), 1000.0, None, 0, 400), tmp_path / "out", 0.25
     )
     status = collect_session.collect_session(plan, console)
     return status, console.file.getvalue()
