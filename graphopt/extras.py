@@ -23,6 +23,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
         "yaml",
     ),
     "ray": ("ray",),
+    "telemetry": ("opentelemetry",),
 }
 """Extra -> the modules it brings, as they are imported; `pyproject.toml` has their distributions."""
 

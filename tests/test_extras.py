@@ -32,6 +32,7 @@ DISTRIBUTIONS = {
     "orbax": "orbax-checkpoint",
     "yaml": "pyyaml",
     "ray": "ray[client]",
+    "opentelemetry": "opentelemetry-sdk",
 }
 
 

@@ -17,8 +17,9 @@ from graphopt.executing.executor import Executor, LocalExecutor, own_needs
 from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Request
 from graphopt.learn.collecting.command import FillPlan, problems_of
-from graphopt.learn.collecting.duel_requests import close_duels, duels_request, held
+from graphopt.learn.collecting.duel_requests import duels_request, held
 from graphopt.learn.collecting.duelling import Collector
+from graphopt.learn.collecting.warm import WARM
 from graphopt.tasks import cut
 
 PROGRAMS: Final = ("layernorm", "heat_stencil", "hodgkin_huxley", "hmc_chain")
@@ -69,7 +70,7 @@ def run(count: int, out: Path) -> None:
             ):  # another task each time: a new child
                 for which in order:
                     found[which].append(measured(far if which == "ray" else near, request))
-                    close_duels()
+                    WARM.close()
             print(f"round {turn + 1} of {ROUNDS}", flush=True)
         for request, found in zip(asked, looks, strict=True):
             rows += _rows(request.label, found)

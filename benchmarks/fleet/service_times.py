@@ -19,10 +19,10 @@ from graphopt.executing.request import Request
 from graphopt.hlo import build_graph
 from graphopt.learn.collecting.collect import Notes
 from graphopt.learn.collecting.command import FillPlan, problems_of
-from graphopt.learn.collecting.duel_requests import close_duels, packed_inputs
 from graphopt.learn.collecting.duelling import Collector
 from graphopt.learn.collecting.in_flight import TaskRun
 from graphopt.learn.collecting.scorers import program_inputs
+from graphopt.learn.collecting.warm import WARM, packed_inputs
 from graphopt.machine import probe
 from graphopt.tasks import cut
 from graphopt.tasks.inputs import Recorder
@@ -71,7 +71,7 @@ def measure(programs: int) -> dict[str, Any]:
                     notes_s.append((time.perf_counter() - begin) / max(1, len(rows)))
                     each = answer.seconds / max(1, len(rows))
                     (starts if number == 0 else duels).append(each if number else answer.seconds)
-                close_duels()
+                WARM.close()
     duel_s = median(duels)
     return {
         "processor": probe().name,

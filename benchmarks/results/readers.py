@@ -359,6 +359,11 @@ def _libraries(text: str) -> Found:
     return Found("libraries", rows, "python -m benchmarks.conformance.libraries")
 
 
+def _counts(run: Any) -> Found:
+    rows = [{"name": what, "count": count} for what, count in run["counts"].items()]
+    return Found("counts", rows, run["command"])
+
+
 def _table(text: str) -> Found:
     headings, body = _printed(text)
     rows = [{"name": cells[0], **dict(zip(headings[1:], cells[1:], strict=True))} for cells in body]
@@ -379,6 +384,7 @@ READERS: Final = (
     Reader(_has("results", "versions"), _operations),
     Reader(_has("models", "jax"), _models),
     Reader(_has("rows", "policy", "jax"), _training_loops),
+    Reader(_has("counts", "command"), _counts),
     Reader(_holds(_FUZZED.pattern), _fuzzing),
     Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
     Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),

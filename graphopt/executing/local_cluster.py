@@ -18,7 +18,7 @@ from rich.console import Console
 from graphopt.errors import ConfigError
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.places import RESOURCE, labels_here, start_flags
-from graphopt.executing.ray_executor import connect
+from graphopt.executing.ray_connection import connect
 from graphopt.extras import require
 from graphopt.locations import cache_path
 from graphopt.progress import waiting
@@ -26,8 +26,15 @@ from graphopt.progress import waiting
 START_S: Final = 180.0
 """Longest start of all nodes."""
 
-ENVIRONMENT: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-"""Of every process of a cluster: nothing is told to Ray's makers, and actors measure with usual priority."""
+ENVIRONMENT: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "GRPC_ENABLE_FORK_SUPPORT": "0",
+}
+"""Of every process of a cluster: nothing is told to Ray's makers, and actors measure with usual priority.
+
+What Ray forks only starts another program. With its handlers for forks, gRPC aborts some of these processes.
+"""
 
 END_S: Final = 60.0
 """Longest end of them."""
@@ -138,7 +145,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _told(state: dict[str, Any]) -> str:
     return (
-        f"{state['nodes']} nodes: --executor ray:{state['address']}\n"
+        f"{state['nodes']} nodes: --executor ray:{state['address']}, or from outside, as any machine that "
+        f"reaches this one: --executor {state['client']}\n"
         "They share this machine, so times measured by several at once are not to be trusted. "
         "End it with graphopt fleet down."
     )
@@ -238,14 +246,19 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     cluster = None
     try:
-        head = {**node_options(cores), "include_dashboard": bool(dashboard)}
+        (port,) = free_ports(1)
+        head = {
+            **node_options(cores),
+            "include_dashboard": bool(dashboard),
+            "ray_client_server_port": port,
+        }
         cluster = Cluster(initialize_head=True, head_node_args=head)
         for _ in range(nodes - 1):
             cluster.add_node(**node_options(cores), wait=False)
         cluster.wait_for_nodes(START_S)
         state = {
             "pid": os.getpid(), "started": _started(os.getpid()), "address": cluster.address,
-            "nodes": nodes,
+            "client": f"ray://{cluster.address.rpartition(':')[0]}:{port}", "nodes": nodes,
         }  # fmt: skip
         part = path.with_suffix(".part")
         part.write_text(json.dumps(state))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from graphopt.closing import Closing
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.places import RESOURCE, Facts, facts_here, may_fit, measures
 from graphopt.executing.ray_actor import MeasuringActor
+from graphopt.executing.ray_connection import ask_for_machines, connect, gone, is_of_ray, line
 from graphopt.executing.request import LOST, Answer, Request
 from graphopt.executing.telemetry import told
 from graphopt.extras import require
@@ -25,7 +25,9 @@ MOST_TRIES: Final = 5
 """A request whose process died this often kills it: it is given up."""
 
 MOST_STARTS: Final = 3
-"""A machine on which the actor died this often before it said what it is, is left alone."""
+"""A machine on which the actor died this often in a row before it said what it is, rests for `REST_S`."""
+
+REST_S: Final = 60.0
 
 PATIENCE_S: Final = 300.0
 """How long a request waits for a first machine that meets its needs: a cluster may be starting one."""
@@ -41,8 +43,11 @@ LOOK_S: Final = 1.0
 
 POLL_S: Final = 0.5
 
-REACH_S: Final = 10.0
-"""Longest wait for the head of a cluster to take a connection."""
+RELEASE_S: Final = 5.0
+"""Longest wait for a cluster outside to take note that no machine is needed any more."""
+
+TROUBLE_S: Final = 20.0
+"""How long Ray may raise errors at everything that is asked of it, before the cluster counts as gone."""
 
 
 @dataclass(eq=False)
@@ -95,18 +100,22 @@ class RayExecutor(Closing):
         self._tries: dict[str, int] = {}
         self._machines: dict[str, _Machine] = {}
         self._refs: dict[Any, tuple[_Machine, Request | None]] = {}
+        self._ready: deque[Answer] = deque()
         self._starts: dict[str, int] = {}
+        self._rests: dict[str, tuple[float, str]] = {}
         self._left_alone: dict[str, str] = {}
         self._looked = float("-inf")
         self._asked_for = 0
+        self._scaling: Any = None
         self._starved_since: float | None = None
+        self._troubled_since: float | None = None
 
     def submit(self, request: Request) -> None:
         """Takes a request; a machine that has none at hand gets it at once."""
         if request.id not in self._tries:
             self._tries[request.id] = 0
             self._waiting.append(request)
-            self._hand_out()
+            self._steadily(self._hand_out)
 
     def results(self) -> Iterator[Answer]:
         """Answers as they come.
@@ -114,16 +123,39 @@ class RayExecutor(Closing):
         Raises:
             ExecutorError: the cluster is gone, or for too long has had no machine that may answer.
         """
-        while self._waiting or any(m.requests for m in self._machines.values()):
-            try:
-                self._staff()
-                self._hand_out()
-                found = self._finished()
-                self._hand_out()  # before the answers keep us busy
-            except (ConnectionError, self._ray.exceptions.RaySystemError) as error:
-                raise _gone(str(error)) from error
-            yield from found
-            self._check_patience()
+        while self._ready or self._waiting or any(m.requests for m in self._machines.values()):
+            if self._ready:
+                yield self._ready.popleft()
+            elif self._steadily(self._turn):
+                self._check_patience()
+            else:
+                time.sleep(POLL_S)
+
+    def _turn(self) -> None:
+        self._staff()
+        self._hand_out()
+        self._finish()
+        self._hand_out()  # before the answers keep us busy
+
+    def _steadily(self, action: Callable[[], None]) -> bool:
+        """Does something with Ray; true if Ray raised nothing. What it did not do is done next time.
+
+        Raises:
+            ExecutorError: Ray has raised errors for `TROUBLE_S`.
+        """
+        try:
+            action()
+        except Exception as error:
+            if not is_of_ray(error):
+                raise
+            now = time.monotonic()
+            self._troubled_since = self._troubled_since or now
+            LOGGER.warning("Ray: %s", line(error))
+            if now - self._troubled_since >= TROUBLE_S:
+                raise gone(line(error)) from error
+            return False
+        self._troubled_since = None
+        return True
 
     @property
     def hungry(self) -> bool:
@@ -141,19 +173,27 @@ class RayExecutor(Closing):
         for machine in list(self._machines.values()):
             self._dismiss(machine)
         self._waiting.clear()
+        self._ready.clear()
         if self._ray.is_initialized():
-            self._scale(0)
+            self._steadily(self._release)
+
+    def _release(self) -> None:
+        """The autoscaler may end machines; a client waits until it has been told."""
+        self._scale(0)
+        if self._scaling is not None:
+            self._ray.wait([self._scaling], timeout=RELEASE_S)
 
     def _staff(self) -> None:
         """Starts an actor on every machine that has none and may meet what waits."""
         if not self._waiting or time.monotonic() - self._looked < LOOK_S:
             return
+        nodes = self._ray.nodes()
         self._looked = time.monotonic()
         wanted = {r.needs for r in self._waiting}
         room = len(self._waiting) - sum(not m.requests for m in self._machines.values())
-        for node in self._ray.nodes():
+        for node in nodes:
             name = node["NodeID"]
-            if name in self._machines or name in self._left_alone or not measures(node):
+            if name in self._machines or not self._may_start(name) or not measures(node):
                 continue
             if room > 0 and any(may_fit(node, needs) for needs in wanted):
                 room -= 1
@@ -164,9 +204,7 @@ class RayExecutor(Closing):
         """Tells Ray's autoscaler, if the cluster has one, how many machines there is work for."""
         machines = min(machines, MOST_MACHINES)
         if machines != self._asked_for:
-            from ray.autoscaler.sdk import request_resources
-
-            request_resources(bundles=[{RESOURCE: 1}] * machines)
+            self._scaling = ask_for_machines(self._ray, machines)
             self._asked_for = machines
 
     def _start(self, node: str, cores: float) -> None:
@@ -179,8 +217,13 @@ class RayExecutor(Closing):
             "max_restarts": 0,  # an actor may only come back where it was: others take its work
         }
         actor = self._ray.remote(MeasuringActor).options(**options).remote()
+        facts = actor.facts.remote()
         machine = self._machines[node] = _Machine(node, actor)
-        self._refs[actor.facts.remote()] = machine, None
+        self._refs[facts] = machine, None
+
+    def _may_start(self, node: str) -> bool:
+        until, _ = self._rests.get(node, (0.0, ""))
+        return node not in self._left_alone and time.monotonic() >= until
 
     def _hand_out(self) -> None:
         for depth in range(DEPTH):
@@ -192,140 +235,120 @@ class RayExecutor(Closing):
         """Hands the first request that fits to a machine."""
         request = next((r for r in self._waiting if machine.fits(r)), None)
         if request is not None:
+            ref = machine.actor.answer.remote(request)  # may raise: then the request waits on
+            self._refs[ref] = machine, request
             self._waiting.remove(request)
             machine.requests.append(request)
-            self._refs[machine.actor.answer.remote(request)] = machine, request
 
-    def _finished(self) -> list[Answer]:
-        """What has come within a moment."""
+    def _finish(self) -> None:
+        """Takes what has come within a moment."""
         if not self._refs:
             time.sleep(POLL_S)
-            return []
+            return
         done, _ = self._ray.wait(list(self._refs), timeout=POLL_S)
-        answers = (self._take(ref) for ref in done)
-        return [answer for answer in answers if answer is not None]
+        for ref in done:
+            if ref in self._refs:  # not of a machine that died a moment ago
+                self._take(ref)
 
-    def _take(self, ref: Any) -> Answer | None:
-        if ref not in self._refs:  # of a machine that died a moment ago
-            return None
+    def _take(self, ref: Any) -> None:
         machine, request = self._refs.pop(ref)
         try:
             value = self._ray.get(ref)
-        except self._ray.exceptions.RayError as error:
-            return self._died(machine, error)
+        except Exception as error:  # whatever it is, no answer can come any more
+            self._died(machine, error)
+            return
         if request is None:
             self._welcome(machine, value)
-            return None
+        else:
+            self._answered(machine, request, value)
+
+    def _answered(self, machine: _Machine, request: Request, value: Answer) -> None:
         machine.requests.remove(request)
-        answer: Answer = replace(value, tries=self._tries.pop(request.id) + 1)
+        self._come(request, replace(value, tries=self._tries.pop(request.id) + 1))
+
+    def _come(self, request: Request, answer: Answer) -> None:
         told(request, answer)
-        return answer
+        self._ready.append(answer)
 
     def _welcome(self, machine: _Machine, facts: Facts) -> None:
         if facts.source == self._here.source:
             machine.facts = facts
+            self._starts.pop(machine.node, None)
+            self._rests.pop(machine.node, None)
             LOGGER.info("measuring machine: %s, node %s", facts.place, machine.node[:8])
         else:
-            self._leave_alone(machine, f"{facts.place} runs another version of graphopt")
-
-    def _leave_alone(self, machine: _Machine, why: str) -> None:
-        self._left_alone[machine.node] = why
-        LOGGER.warning("a machine is not used: %s", why)
-        self._dismiss(machine)
-
-    def _died(self, machine: _Machine, error: Exception) -> Answer | None:
-        """Puts what a dead actor had back in front of the queue; what it worked on may be given up."""
-        requests = list(machine.requests)
-        LOGGER.warning("the actor on node %s died: %s", machine.node[:8], _line(error))
-        if machine.facts is None:
-            self._starts[machine.node] = self._starts.get(machine.node, 0) + 1
-        if self._starts.get(machine.node, 0) >= MOST_STARTS:
-            self._leave_alone(machine, f"its actor does not start: {_line(error)}")
-        else:
+            why = f"{facts.place} runs another version of graphopt"
+            self._left_alone[machine.node] = why
+            LOGGER.warning("a machine is not used: %s", why)
             self._dismiss(machine)
+
+    def _died(self, machine: _Machine, error: Exception) -> None:
+        """Puts what a dead actor had back in front of the queue; what it worked on may be given up."""
+        LOGGER.warning("the actor on node %s died: %s", machine.node[:8], line(error))
+        self._rescue(machine)
+        requests = list(machine.requests)
+        if machine.facts is None:
+            self._rest(machine.node, line(error))
+        self._dismiss(machine)
         self._looked = float("-inf")
         if not requests:
-            return None
+            return
         first = requests[0]  # the others had not begun
         self._tries[first.id] += 1
         given_up = self._tries[first.id] >= MOST_TRIES
         self._waiting.extendleft(reversed(requests[given_up:]))
-        if not given_up:
-            return None
-        answer = Answer(first.id, LOST, tries=self._tries.pop(first.id), detail=_line(error))
-        told(first, answer)
-        return answer
+        if given_up:
+            tries = self._tries.pop(first.id)
+            self._come(first, Answer(first.id, LOST, tries=tries, detail=line(error)))
+
+    def _rescue(self, machine: _Machine) -> None:
+        """Takes what a machine had answered before it died."""
+        for ref, (of, request) in list(self._refs.items()):
+            if of is machine and request is not None:
+                with contextlib.suppress(Exception):  # it died with its machine
+                    if self._ray.wait([ref], timeout=0)[0]:
+                        value = self._ray.get(ref)
+                        del self._refs[ref]
+                        self._answered(machine, request, value)
+
+    def _rest(self, node: str, why: str) -> None:
+        """No actor is started on a node for a while, since the last one said nothing.
+
+        A node that has just joined may not be known to all of Ray yet.
+        """
+        starts = self._starts[node] = self._starts.get(node, 0) + 1
+        rest_s = LOOK_S * 2 ** (starts - 1) if starts < MOST_STARTS else REST_S
+        self._rests[node] = time.monotonic() + rest_s, f"its actor does not start: {why}"
+        if starts >= MOST_STARTS:
+            LOGGER.warning("a machine is not used for %g s: %s", rest_s, self._rests[node][1])
 
     def _dismiss(self, machine: _Machine) -> None:
         """Ends an actor, dead or not: one that is only cut off must not go on measuring."""
         self._machines.pop(machine.node, None)
         self._refs = {ref: of for ref, of in self._refs.items() if of[0] is not machine}
         if self._ray.is_initialized():
-            self._ray.kill(machine.actor)
+            try:
+                self._ray.kill(machine.actor)
+            except Exception as error:  # Ray may not know it any more, or not be there itself
+                LOGGER.info("the actor on node %s: %s", machine.node[:8], line(error))
 
     def _check_patience(self) -> None:
-        """Gives up where no machine works, starts or fits."""
-        able = any(
-            m.facts is None or m.requests or any(m.fits(r) for r in self._waiting)
-            for m in self._machines.values()
-        )
-        if able or not self._waiting:
+        """Gives up where no machine works or fits, and none is starting."""
+        machines = self._machines.values()
+        if not self._waiting or any(
+            m.requests or any(m.fits(r) for r in self._waiting) for m in machines
+        ):
             self._starved_since = None
             return
         now = time.monotonic()
         self._starved_since = self._starved_since or now
-        if now - self._starved_since >= self.patience_s:
-            there = [m.facts.place for m in self._machines.values() if m.facts is not None]
-            there += self._left_alone.values()
+        starting = any(m.facts is None for m in machines)
+        if not starting and now - self._starved_since >= self.patience_s:
+            there = [m.facts.place for m in machines if m.facts is not None]
+            there += [*self._left_alone.values(), *(why for _, why in self._rests.values())]
             raise ExecutorError(
                 what=f"no machine for {self._waiting[0].needs} in {self.patience_s:g} s; "
                 f"there are: {'; '.join(there) or 'none'}",
                 where=self._waiting[0].label or self._waiting[0].work,
                 fix="Add such a machine: graphopt fleet join ADDRESS. The same command goes on.",
             )
-
-
-def connect(address: str) -> Any:
-    """The module ``ray``, connected; the connection that there is already, if any.
-
-    Raises:
-        ExecutorError: there is no cluster.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-
-    if ray.is_initialized():
-        return ray
-    try:
-        _reach(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ExecutorError(
-            what=f"no Ray cluster answers: {_line(error)}",
-            where=address,
-            fix="Start one: graphopt fleet up --local 2, or ray start --head on its first machine.",
-        ) from error
-    return ray
-
-
-def _reach(address: str) -> None:
-    """Connects once to an address that names a port: Ray itself would try for minutes.
-
-    Raises:
-        OSError: nothing listens there.
-    """
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), REACH_S).close()
-
-
-def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-def _gone(why: str) -> ExecutorError:
-    return ExecutorError(
-        what=f"the cluster is gone: {why}",
-        where="ray",
-        fix="Start it again; the same command goes on with what was answered.",
-    )

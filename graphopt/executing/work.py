@@ -19,6 +19,7 @@ keep what the next request can use. What may crash or hang belongs into a child 
 
 WORK: Final = {
     "duels": "graphopt.learn.collecting.duel_requests:hold",
+    "variants": "graphopt.learn.collecting.variants:measure",
     "program": "graphopt.evaluate.evaluation.requests:evaluate_program",
     "command": "graphopt.evaluate.commands.elsewhere:run_commands",
 }

@@ -27,6 +27,8 @@ class Arguments:
     """Continue the run in --out, with its settings if none are given."""
     toy: bool = False
     """Train a toy policy in under two minutes: small programs, an analytic cost model."""
+    executor: str = "local"
+    """Where is measured what training asks for: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
     settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     """All settings."""
 
@@ -34,7 +36,7 @@ class Arguments:
         """Trains; exit status 0, or 130 if interrupted."""
         from graphopt.learn.training.session import train_session
 
-        return train_session(self.settings, self.out, self.resume)
+        return train_session(self.settings, self.out, self.resume, self.executor)
 
 
 def parse(arguments: Sequence[str]) -> Arguments:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from graphopt.store.engines.connections import connect
+from graphopt.store.engines.connections import connect, use_wal
 
 VERSION: Final = 2
 """``PRAGMA user_version`` of the file; one of another version is emptied."""
@@ -199,7 +199,7 @@ class Answers:
         connection = connect(self.path, BUSY_S)
         try:
             if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-                connection.execute("PRAGMA journal_mode=WAL")
+                use_wal(connection, BUSY_S)
                 connection.execute("DROP TABLE IF EXISTS answers")
                 connection.execute(_CREATE)
                 connection.execute(f"PRAGMA user_version={VERSION}")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from graphopt.store.database import Store
+from graphopt.store.screening import screened
 
 
 def put_capabilities(store: Store, jaxlib: str, probes: int, holds: Mapping[str, bool]) -> None:
@@ -27,5 +28,5 @@ def put_capabilities(store: Store, jaxlib: str, probes: int, holds: Mapping[str,
 
 def get_capabilities(store: Store, jaxlib: str, probes: int) -> frozenset[str] | None:
     """Names of what holds; None if that jaxlib was never tried with these probes."""
-    rows = store.local.rows("capabilities", {"jaxlib": jaxlib, "probes": probes})
+    rows = screened(store.local, "capabilities", {"jaxlib": jaxlib, "probes": probes})
     return frozenset(name for name, holds in rows if holds) if rows else None

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 8 << 20
 """Longer texts of a winner are not fetched: no program of ours needs them, and rows may be anybody's."""
 
+MOST_TOTAL: Final = 128 << 20
+"""Bytes of all texts of one answer; rows beyond are not fetched."""
+
+MOST_ROWS: Final = 200_000
+"""Rows of one answer."""
+
 ADDING: Final = frozenset({"put_kernel"})
 """Statements that add to what is there: run twice, they count twice. All others may be repeated."""
 
@@ -101,7 +107,8 @@ class Store:
             StoreError: the store cannot be read.
         """
         if " " not in query:
-            values = {**self.here, "most_bytes": MOST_BYTES, **dict(values)}
+            most = {"most_bytes": MOST_BYTES, "most_total": MOST_TOTAL, "most_rows": MOST_ROWS}
+            values = {**self.here, **most, **dict(values)}
         return self._engine.rows(query, values)
 
     def write(self, *changes: tuple[str, Mapping[str, Any]]) -> None:

@@ -27,6 +27,7 @@ from graphopt.store.queue_items import (
     pack,
     unpack,
 )
+from graphopt.store.screening import fetched, screened
 
 COLUMNS: Final = (
     "id", "program", "module_bytes", "inputs", "compile_s", "processes", "calls", "first_seen",
@@ -151,7 +152,7 @@ def _merged(known: Sequence[InputRange], seen: Sequence[InputRange]) -> Sequence
 def _trim(store: Store, now: float) -> None:
     """Forgets what nobody compiled for long, and the oldest beyond the limits; not what is being tuned."""
     total, dropped = 0, []
-    for number, (item_id, size, last_seen) in enumerate(store.rows("queue_ages")):
+    for number, (item_id, size, last_seen) in enumerate(screened(store, "queue_ages")):
         total += size
         if number >= MAX_ITEMS or total > MAX_BYTES or now - last_seen > KEPT_S:
             dropped.append(item_id)
@@ -167,7 +168,7 @@ def items(store: Store, states: Collection[State] = tuple(State)) -> Listing:
     """
     if not store.exists():
         return Listing((), {})
-    rows = store.rows("queue_items")
+    rows = fetched(store, "queue_items")
     found: list[Item] = []
     refused: dict[str, str] = {}
     for row in rows:
@@ -207,7 +208,12 @@ def load(store: Store, item_id: str) -> tuple[bytes, bytes | None]:
     module_bytes, value_bytes = sizes[0]
     if module_bytes > MAX_MODULE_BYTES or value_bytes > MAX_RECORDED_BYTES:
         raise damaged(f"{module_bytes:,} and {value_bytes:,} bytes for one item")
-    ((packed, values),) = store.rows("queue_bytes", {"id": item_id})
+    # The row may have changed since: what is too long now is not fetched either.
+    most = {"most_module": MAX_MODULE_BYTES, "most_recorded": MAX_RECORDED_BYTES}
+    rows = store.rows("queue_bytes", {"id": item_id, **most})
+    if not rows:
+        raise damaged(f"no item {item_id}")
+    packed, values = rows[0]
     if values is not None and not isinstance(values, bytes | memoryview):
         raise damaged("values that are no bytes")
     return unpack(item_id, packed), None if values is None else bytes(values)
@@ -225,7 +231,7 @@ def forget(store: Store, ids: Sequence[str]) -> int:
     """
     if not store.exists():
         return 0
-    known = {str(row[0]) for row in store.rows("queue_ids")}
+    known = {item_id for (item_id,) in screened(store, "queue_ids")}
     wanted = known.intersection(ids)
     if wanted:
         store.write(*(("forget_item", {"id": item_id}) for item_id in sorted(wanted)))

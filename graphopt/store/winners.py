@@ -13,6 +13,14 @@ from typing import Any, Final
 from graphopt.errors import StoreError
 from graphopt.store.database import MOST_BYTES, Store
 from graphopt.store.encoding import decisions_digest
+from graphopt.store.screening import (
+    MAX_COUNT,
+    fetched,
+    is_text,
+    name_refused,
+    screened,
+    shortened,
+)
 from graphopt.store.signing import sign
 
 KEPT = "{}"
@@ -25,10 +33,6 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "float": (int, float),
     "bool": (bool,),
 }
-
-
-MAX_COUNT: Final = 1 << 53
-"""No count is larger, and every smaller one is exact as a floating-point number."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Winner:
             value = getattr(self, field.name)
             if not isinstance(value, _KINDS[str(field.type)]):
                 raise _bad(f"{field.name} is {value!r}, not of type {field.type}")
-            if isinstance(value, str) and not _is_text(value):
+            if isinstance(value, str) and not is_text(value):
                 raise _bad(f"{field.name} holds characters that no text has")
             if isinstance(value, int) and not 0 <= value < MAX_COUNT:
                 raise _bad(f"{field.name} is out of range")
@@ -130,8 +134,15 @@ def get_winner(store: Store, fingerprint: str) -> Winner | None:
 
 
 def all_winners(store: Store) -> list[Winner]:
-    """Winners of this environment, newest first."""
-    return [_winner(row) for row in store.rows("all_winners")]
+    """Winners of this environment, newest first; rows that are none are named in the log."""
+    found, refused = [], []
+    for row in fetched(store, "all_winners"):
+        try:
+            found.append(_winner(row))
+        except StoreError as error:
+            refused.append(f"{shortened(row[0])}: {error.what}")
+    name_refused(store, "all_winners", refused)
+    return found
 
 
 def remove_winner(store: Store, fingerprint: str) -> None:
@@ -145,8 +156,8 @@ def mark_verified(store: Store, fingerprint: str) -> None:
 
 
 def revision(store: Store) -> int:
-    """Number of changes of the winners of this environment so far."""
-    rows = store.rows("revision")
+    """Number of changes of the winners of this environment so far; 0 where that is no number."""
+    rows = screened(store, "revision")
     return int(rows[0][0]) if rows else 0
 
 
@@ -169,8 +180,7 @@ def put_quarantine(store: Store, fingerprint: str, decisions: str, reason: str) 
 
 def quarantined(store: Store, fingerprint: str) -> dict[str, str]:
     """Digest of decisions -> why they are never tried again."""
-    rows = store.rows("quarantined", {"fingerprint": fingerprint})
-    return {str(digest): str(reason) for digest, reason in rows}
+    return dict(screened(store, "quarantined", {"fingerprint": fingerprint}))
 
 
 def put_evaluation(
@@ -184,24 +194,24 @@ def put_evaluation(
 
 def evaluations(store: Store, fingerprint: str) -> list[tuple[str, float]]:
     """(decisions, ratio) of every candidate that worked and is not quarantined, best first."""
-    rows = store.rows("evaluations", {"fingerprint": fingerprint})
-    return [(str(decisions), float(ratio)) for decisions, ratio in rows]
+    rows = screened(store, "evaluations", {"fingerprint": fingerprint})
+    return [(decisions, float(ratio)) for decisions, ratio in rows]
 
 
 def outcomes(store: Store, fingerprint: str) -> list[tuple[str, float | None]]:
     """(decisions, ratio or None where it failed) of every candidate ever tried, quarantined ones too."""
-    return _ratios(store.rows("outcomes", {"fingerprint": fingerprint}))
+    return _ratios(screened(store, "outcomes", {"fingerprint": fingerprint}))
 
 
 def outcomes_elsewhere(store: Store, fingerprint: str) -> list[list[tuple[str, float | None]]]:
     """`outcomes` of every other machine with the same jaxlib and options, where there are any."""
-    rows = store.rows("outcomes_elsewhere", {"fingerprint": fingerprint})
+    rows = screened(store, "outcomes_elsewhere", {"fingerprint": fingerprint})
     machines = itertools.groupby(rows, key=lambda row: row[0])
     return [_ratios(row[1:] for row in group) for _, group in machines]
 
 
-def _ratios(rows: Iterable[tuple[object, ...]]) -> list[tuple[str, float | None]]:
-    return [(str(text), None if ratio is None else float(str(ratio))) for text, ratio in rows]
+def _ratios(rows: Iterable[tuple[str, float | None]]) -> list[tuple[str, float | None]]:
+    return [(text, None if ratio is None else float(ratio)) for text, ratio in rows]
 
 
 def put_options(
@@ -241,15 +251,6 @@ def _winner(row: tuple[object, ...]) -> Winner:
     if values["verified"] in (0, 1):
         values["verified"] = bool(values["verified"])
     return Winner(**values)  # type: ignore[arg-type]
-
-
-def _is_text(value: str) -> bool:
-    """False for lone surrogates, which JSON can spell and no file can hold."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _bad(what: str) -> StoreError:

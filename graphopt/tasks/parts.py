@@ -13,6 +13,7 @@ and so does anything else: no data library is among the dependencies, and none i
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import os
@@ -104,6 +105,9 @@ def write_part(
 ) -> Path:
     """Writes a part under a name of its own; it appears whole or not at all.
 
+    The name ends with a digest of the duels. Where there is a part with the same duels already, nothing is
+    written: whoever died between writing a part and forgetting its rows writes it again.
+
     Args:
         folder: made if need be.
         card: `provenance` and whatever else is to be known.
@@ -113,6 +117,10 @@ def write_part(
     Raises:
         StoreError: the file cannot be written.
     """
+    text = _lines(duels)
+    ending = f"{card.get('machine', 'machine')}-{hashlib.sha256(text).hexdigest()[:16]}{SUFFIX}"
+    for path in folder.glob(f"*-{ending}"):
+        return path
     rows, modules = [], bytearray()
     for row, data in tasks:
         rows.append({**row, "module": [len(modules), len(data)]})
@@ -121,16 +129,15 @@ def write_part(
         "format": FORMAT, **card, "tasks": len(rows), "duels": len(duels),
         "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }  # fmt: skip
-    name = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{card.get('machine', 'machine')}"
-    path = folder / f"{name}-{os.getpid()}{SUFFIX}"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{ending}"
     partial = path.with_suffix(".partial")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with zipfile.ZipFile(partial, "w") as file:
             file.writestr("card.json", json.dumps(full, indent=1))
-            file.writestr("tasks.jsonl.xz", _packed(rows))
-            file.writestr("modules.bin.xz", lzma.compress(bytes(modules), preset=9))
-            file.writestr("duels.jsonl.xz", _packed(duels))
+            file.writestr("tasks.jsonl.xz", _packed(_lines(rows)))
+            file.writestr("modules.bin.xz", _packed(bytes(modules)))
+            file.writestr("duels.jsonl.xz", _packed(text))
         os.replace(partial, path)
     except OSError as error:
         raise StoreError(
@@ -141,9 +148,12 @@ def write_part(
     return path
 
 
-def _packed(rows: Iterable[Row]) -> bytes:
-    text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
-    return lzma.compress(text.encode(), preset=9)
+def _lines(rows: Iterable[Row]) -> bytes:
+    return "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode()
+
+
+def _packed(data: bytes) -> bytes:
+    return lzma.compress(data, preset=9)
 
 
 def read_part(path: Path) -> Part:

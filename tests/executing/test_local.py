@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 from support.fleet import numbered
 
 from graphopt.errors import ConfigError
-from graphopt.executing import telemetry
 from graphopt.executing.executor import ExecutorError, LocalExecutor, own_needs
 from graphopt.executing.opening import open_executor
 from graphopt.executing.request import Answer, Needs, Request
@@ -119,24 +116,3 @@ def test_a_body_is_json(body):
 def test_an_answer_has_a_status():
     with pytest.raises(ConfigError, match="status 'done'"):
         Answer("id", "done")
-
-
-def test_open_telemetry_is_told_where_there_is_one(monkeypatch):
-    told = []
-    counter = SimpleNamespace(add=lambda number, facts: told.append((number, facts)))
-    histogram = SimpleNamespace(record=lambda seconds, facts: told.append((seconds, facts)))
-    meter = SimpleNamespace(
-        create_counter=lambda *_, **__: counter, create_histogram=lambda *_, **__: histogram
-    )
-    package = ModuleType("opentelemetry")
-    package.metrics = SimpleNamespace(get_meter=lambda name: meter)
-    monkeypatch.setitem(sys.modules, "opentelemetry", package)
-    monkeypatch.setattr(telemetry, "available", lambda module: True)
-    telemetry._open_telemetry.cache_clear()
-    request = Request("work", {})
-    try:
-        telemetry.told(request, Answer(request.id, "ok", place="here", seconds=0.5))
-    finally:
-        telemetry._open_telemetry.cache_clear()
-    facts = {"work": "work", "status": "ok", "place": "here"}
-    assert told == [(1, facts), (0.5, facts)]

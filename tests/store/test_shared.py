@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
-from support.processes import becomes
+from support.processes import becomes, environment
 
 from graphopt.cli import main
 from graphopt.errors import StoreError
 from graphopt.machine import own_kind
 from graphopt.store import Store
 from graphopt.store.engines.asking import Asker, TooLateError
+from graphopt.store.engines.outbox import Outbox
 from graphopt.store.engines.roles import initialise
 from graphopt.store.engines.server import ServerEngine
 from graphopt.store.kernels import Kernel, all_kernels, put_kernels
@@ -303,3 +307,25 @@ def test_threads_that_open_at_once_share_connections(store, place):
     assert all(one is found[0] for one in found)
     assert engine.rows("SELECT 1", {}) == [(1,)]
     engine.close()
+
+
+def test_processes_that_open_the_queue_at_once_lose_nothing(tmp_path):
+    script = """
+import sys, time
+from pathlib import Path
+from graphopt.store.engines.outbox import Outbox
+
+path, number, start = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+time.sleep(max(0.0, start - time.time()))
+for round in range(20):
+    Outbox(path / f"{round}.sqlite", "server").put([("change", {"number": number})])
+"""
+    start = f"{time.time() + 2.0}"
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    running = [
+        subprocess.Popen([*command, f"{number}", start], env=environment(), stderr=subprocess.PIPE)
+        for number in range(4)
+    ]
+    errors = [process.communicate(timeout=60)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * 4, errors
+    assert {Outbox(path, "server").counts() for path in tmp_path.glob("*.sqlite")} == {(4, 0)}

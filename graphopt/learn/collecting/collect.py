@@ -1,4 +1,4 @@
-"""``graphopt collect``: duels of all alternatives of all tasks of program sets, resumable, into parts."""
+"""``graphopt collect``: what is measured, what is known already, what a run has done so far."""
 
 from __future__ import annotations
 
@@ -6,30 +6,18 @@ import base64
 import contextlib
 import fcntl
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import jax
-
-from graphopt.errors import ConfigError, GraphOptError, StoreError
-from graphopt.executing.executor import Executor, ExecutorError, own_needs
+from graphopt.errors import ConfigError, StoreError
 from graphopt.executing.opening import LOCAL
-from graphopt.executing.request import Answer, Request
-from graphopt.hlo import Graph, build_graph
-from graphopt.learn.collecting.command import FillPlan, names_of, problems_of
-from graphopt.learn.collecting.duel_requests import close_duels, packed_inputs
-from graphopt.learn.collecting.duelling import Collector, Row
-from graphopt.learn.collecting.in_flight import TaskRun
-from graphopt.learn.collecting.problems import Problem
-from graphopt.learn.collecting.scorers import program_inputs
+from graphopt.learn.collecting.command import FillPlan
+from graphopt.learn.collecting.duelling import Row
 from graphopt.locations import cache_path
 from graphopt.store.journal import add_to_journal, read_journal
-from graphopt.tasks.cutting import Task, cut, distinct
-from graphopt.tasks.inputs import Recorder
 from graphopt.tasks.parts import provenance, read_parts, write_part
-from graphopt.tasks.running import ModuleRunner
 
 JOURNAL: Final = "collecting.jsonl"
 
@@ -74,14 +62,18 @@ class Progress:
         duels: duels held.
         failed: of these without a time.
         clear: of these beyond doubt faster or slower.
+        given_up: (program, task or module) of which something is missing because of circumstances -> why.
+        left_out: the same for what cannot be measured at all.
     """
 
-    begin: float
+    begin: float = field(default_factory=time.perf_counter)
     programs: int = 0
     tasks: int = 0
     duels: int = 0
     failed: int = 0
     clear: int = 0
+    given_up: dict[tuple[str, str], str] = field(default_factory=dict)
+    left_out: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -190,151 +182,6 @@ class Notes:
             (self.folder / "README.md").write_text(CARD)
         self.journal.unlink(missing_ok=True)
         return path
-
-
-def collect(plan: CollectPlan, notes: Notes, tell: Tell, executor: Executor) -> Progress:
-    """Measures until the budget is spent or everything is known; every answer is noted at once."""
-    done = Progress(time.perf_counter())
-    work = _Collecting(plan, notes, tell, executor, done)
-    try:
-        with ModuleRunner() as run:
-            for name in names_of(plan.source):
-                if work.over:
-                    break
-                done.programs += 1
-                for problem in problems_of(plan.source, name):
-                    try:
-                        work.ask(problem, run)
-                    except ExecutorError:
-                        raise
-                    except Exception as error:  # one program must not end a run of hours
-                        tell(f"{name}: {type(error).__name__}: {error}"[:200], done)
-                jax.clear_caches()
-        work.settle(lambda: False)
-    finally:
-        close_duels()
-    return done
-
-
-class _Collecting:
-    """One run: the tasks whose duels are on their way."""
-
-    def __init__(
-        self, plan: CollectPlan, notes: Notes, tell: Tell, executor: Executor, done: Progress
-    ) -> None:
-        self.plan, self.notes, self.tell, self.executor, self.done = (
-            plan, notes, tell, executor, done
-        )  # fmt: skip
-        self.needs = own_needs()
-        self.runs: dict[str, TaskRun] = {}
-        self.asked: set[str] = set()
-
-    @property
-    def over(self) -> bool:
-        """True once the budget is spent."""
-        return self.done.seconds >= self.plan.source.budget_s
-
-    def known(self, key: str) -> bool:
-        """True if a duel is held or on its way, perhaps for an equal task of another program."""
-        return key in self.notes.known or key in self.asked
-
-    def ask(self, problem: Problem, run: ModuleRunner) -> None:
-        """Asks for the duels of a problem's tasks, as fast as they are answered."""
-        if problem.data is None:
-            return
-        graph = build_graph(problem.data, allow_donation=True)
-        tasks = distinct(cut(graph, least_share=self.plan.least_share)).values()
-        collectors = [Collector(equal[0]) for equal in tasks]
-        todo = [c for c in collectors if c.is_open(self.known, self.notes.gains)]
-        if not todo or self.over:
-            return
-        self.tell(f"{problem.name}: recording inputs of {len(todo)} tasks", self.done)
-        inputs = _inputs(problem, graph, [c.task for c in todo], run)
-        for collector, given in zip(todo, inputs, strict=True):
-            if self.over:
-                return
-            self._ask_task(problem, collector, given)
-            self.settle(lambda: self.executor.hungry)
-
-    def _ask_task(self, problem: Problem, collector: Collector, given: list[Any] | None) -> None:
-        task = collector.task
-        what = f"{problem.name}: {task.name}, {task.share:.0%} of it"
-        self.tell(what, self.done)
-        row = collector.row(problem.name, problem.family, given is not None)
-        self.notes.note_task(row, task.data)
-        run = TaskRun(
-            what, collector, packed_inputs(given), self.needs, self.known, self.notes.gains
-        )
-        for request in run.singles(self.executor.batch):
-            self._submit(run, request)
-        last = run.together()
-        if last is not None:  # an earlier run held the singles
-            self._submit(run, last)
-
-    def _submit(self, run: TaskRun, request: Request) -> None:
-        self.runs[request.id] = run
-        self.asked.update(run.keys(request))
-        self.executor.submit(request)
-
-    def settle(self, until: Callable[[], bool]) -> None:
-        """Notes answers until a condition holds or none is outstanding."""
-        if until():
-            return
-        for answer in self.executor.results():
-            self._take(answer)
-            if self.over:
-                self._drop(lambda request: True)
-            if until():
-                return
-
-    def _take(self, answer: Answer) -> None:
-        run = self.runs.pop(answer.id)
-        try:
-            for row in run.take(answer):
-                if row["key"] not in self.notes.known:
-                    self._note(row)
-        except GraphOptError as error:
-            self.tell(f"{run.name}: {error.what[:80]}", self.done)
-            run.left = True
-        if run.left:
-            self._drop(lambda request: self.runs.get(request.id) is run)
-        last = None if self.over else run.together()
-        if last is not None:
-            self._submit(run, last)
-        elif not run.outstanding:
-            self.done.tasks += not run.left
-        self.tell(run.name, self.done)
-
-    def _note(self, row: Row) -> None:
-        self.notes.note_duel(row)
-        self.done.duels += 1
-        self.done.failed += row["status"] != "ok"
-        self.done.clear += row["status"] == "ok" and (row["low"] > 0.0 or row["high"] < 0.0)
-
-    def _drop(self, unwanted: Callable[[Request], bool]) -> None:
-        """Takes back what has not begun."""
-
-        def forget(request: Request) -> bool:
-            if not unwanted(request):
-                return False
-            run = self.runs.pop(request.id)
-            self.asked.difference_update(run.forget(request))
-            return True
-
-        self.executor.drop(forget)
-
-
-def _inputs(
-    problem: Problem, graph: Graph, tasks: list[Task], run: ModuleRunner
-) -> Iterable[list[Any] | None]:
-    """Inputs of each task, None where they cannot be recorded."""
-    try:
-        arguments = program_inputs(problem)
-    except Exception:  # a builder of a user may raise anything
-        arguments = None
-    if arguments is None:
-        return [None] * len(tasks)
-    return Recorder(graph.source.module, arguments, run).of_each(tasks)
 
 
 def check(plan: CollectPlan) -> None:

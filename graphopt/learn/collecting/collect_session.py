@@ -12,13 +12,13 @@ from rich.console import Console
 from graphopt import jax_private
 from graphopt.executing.executor import Executor
 from graphopt.executing.opening import LOCAL, open_executor
-from graphopt.learn.collecting import collect as work
+from graphopt.learn.collecting.asking import collect
 from graphopt.learn.collecting.collect import (
     CollectPlan,
     Notes,
+    Progress,
     alone,
     check,
-    collect,
     machine_lock,
 )
 from graphopt.learn.collecting.command import INTERRUPTED
@@ -31,8 +31,12 @@ REDRAWN: Final = 25
 """A line is printed every so many duels where there is no terminal to draw on."""
 
 
+NAMED: Final = 20
+"""Of what was left out, and of what was given up, so many are named."""
+
+
 def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
-    """Collects with progress on the terminal; exit status 0, or 130 if interrupted.
+    """Collects with progress on the terminal; exit status 0, 1 if anything was given up, 130 if interrupted.
 
     Whatever was measured is in a part afterwards, also when the run was interrupted; what a killed run left
     in its journal becomes a part of its own first.
@@ -55,6 +59,7 @@ def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
         try:
             done = _collect(plan, notes, console, executor)
             console.print(summary(done), highlight=False)
+            status = _told_given_up(done, console)
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on")
             status = INTERRUPTED
@@ -73,13 +78,11 @@ def _held(plan: CollectPlan) -> Iterator[None]:
         yield
 
 
-def _collect(
-    plan: CollectPlan, notes: Notes, console: Console, executor: Executor
-) -> work.Progress:
+def _collect(plan: CollectPlan, notes: Notes, console: Console, executor: Executor) -> Progress:
     with live(console, counted=False) as progress:
         bar = progress.add_task("loading", total=plan.source.budget_s)
 
-        def tell(message: str, done: work.Progress) -> None:
+        def tell(message: str, done: Progress) -> None:
             text = f"{message}; {done.duels} duels, {done.per_minute:.0f} a minute"
             progress.update(bar, description=text, completed=done.seconds)
             if not console.is_terminal and done.duels % REDRAWN == 1:
@@ -88,7 +91,19 @@ def _collect(
         return collect(plan, notes, tell, executor)
 
 
-def summary(done: work.Progress) -> str:
+def _told_given_up(done: Progress, console: Console) -> int:
+    """Names what was left out or given up; the exit status."""
+    for name, rows in (("left out", done.left_out), ("given up", done.given_up)):
+        for (_, what), why in list(rows.items())[:NAMED]:
+            console.print(f"{name}: {what}: {why}", highlight=False, markup=False)
+    if done.given_up:
+        console.print(
+            f"{len(done.given_up)} given up; the same command asks again", highlight=False
+        )
+    return 1 if done.given_up else 0
+
+
+def summary(done: Progress) -> str:
     """What a run has done, in one line."""
     return (
         f"{done.duels} duels ({done.failed} failed, {done.clear} beyond doubt) of {done.tasks} tasks "

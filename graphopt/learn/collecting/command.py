@@ -15,7 +15,8 @@ from rich.console import Console
 from graphopt import jax_private
 from graphopt.corpus import load_corpus
 from graphopt.corpus.workloads import load_programs, select_programs
-from graphopt.errors import ConfigError, GraphOptError
+from graphopt.errors import ConfigError
+from graphopt.learn.collecting.circumstances import may_pass
 from graphopt.learn.collecting.fill import Filled, fill_problem
 from graphopt.learn.collecting.problems import MIN_NODES, Problem, from_entries, from_programs
 from graphopt.learn.collecting.scorers import Bench
@@ -144,8 +145,14 @@ def names_of(plan: FillPlan) -> list[str]:
     return list(out)
 
 
-def problems_of(plan: FillPlan, name: str) -> Iterator[Problem]:
-    """Modules of one program that fit; none if it cannot be captured."""
+def problems_of(plan: FillPlan, name: str, *, strict: bool = False) -> Iterator[Problem]:
+    """Modules of one program that fit; none if it cannot be captured.
+
+    Args:
+        plan: with the program sets.
+        name: of the program.
+        strict: errors of circumstances, which may pass, are raised.
+    """
     for spec in plan.workloads:
         programs = load_programs(spec)
         if name not in programs:
@@ -155,9 +162,9 @@ def problems_of(plan: FillPlan, name: str) -> Iterator[Problem]:
                 found = list(from_entries(load_corpus(split=spec, names=(name,))))
             else:
                 found = list(from_programs(select_programs(spec, (name,), "fill").values()))
-        except GraphOptError:
-            found = []
-        except Exception:  # a builder of a user may raise anything
+        except Exception as error:  # a builder of a user may raise anything
+            if strict and may_pass(error):
+                raise
             found = []
         yield from (p for p in found if MIN_NODES <= len(p.graph) <= plan.max_nodes)
         return

@@ -54,7 +54,7 @@ class Collect:
     """Where duels are held: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
 
     def run(self) -> int:
-        """Exit status 0, or 130 if interrupted."""
+        """Exit status 0, 1 if anything was given up, 130 if interrupted."""
         from graphopt.learn.collecting.collect import CollectPlan
         from graphopt.learn.collecting.collect_session import collect_session
         from graphopt.learn.collecting.command import FillPlan

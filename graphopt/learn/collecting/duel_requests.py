@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from graphopt.errors import MeasureError
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.request import Answer, Body, Needs, Request
 from graphopt.executing.work import Result
 from graphopt.hlo import Decisions, Graph
-from graphopt.measure.inputs import load_inputs, save_inputs
+from graphopt.learn.collecting.circumstances import may_pass
+from graphopt.learn.collecting.warm import WARM
 from graphopt.store import decode_decisions, encode_decisions
-from graphopt.tasks.duel import Duel, Duels, Look
+from graphopt.tasks.duel import Duel, Look
 
 GIVE_UP: Final = 3
 """Vectors in a row that end the child process or hang, after which a task is left."""
@@ -29,20 +25,11 @@ FATAL: Final = frozenset({"abort", "hang", "exit", "memory", "garbage"})
 UNMEASURABLE: Final = "unmeasurable"
 """Key in an answer's body: the task cannot be measured at all, and why."""
 
+DIED: Final = "died"
+"""Key in an answer's body: the child process died before the task could be measured, and how."""
+
 WORK: Final = "duels"
 """Kind of work of the requests."""
-
-Inputs = Sequence[np.ndarray[Any, Any]]
-
-
-def packed_inputs(inputs: Inputs | None) -> tuple[bytes, ...]:
-    """Inputs of a task as blobs; none for made-up ones."""
-    if inputs is None:
-        return ()
-    with tempfile.TemporaryDirectory(prefix="graphopt-inputs-") as folder:
-        path = Path(folder, "inputs.npz")
-        save_inputs(path, inputs)
-        return (path.read_bytes(),)
 
 
 def duels_request(
@@ -72,11 +59,11 @@ def held(answer: Answer) -> list[Duel]:
 
     Raises:
         MeasureError: the task cannot be measured at all.
-        ExecutorError: the request itself failed.
+        ExecutorError: the request itself failed, or the child process died while it prepared the task.
     """
-    if not answer.ok:
+    if not answer.ok or DIED in answer.body:
         raise ExecutorError(
-            what=f"a request {answer.status}: {answer.detail}",
+            what=str(answer.body.get(DIED, f"a request {answer.status}: {answer.detail}")),
             where=answer.place or "duels",
             fix="The same command asks again.",
         )
@@ -91,50 +78,11 @@ def _duel(row: dict[str, Any]) -> Duel:
     return Duel(**{**row, "looks": looks})
 
 
-class _Warm:
-    """The duels of the task that was asked about last: its default need not be compiled again."""
-
-    def __init__(self) -> None:
-        self.key: tuple[str | None, tuple[bytes, ...]] = (None, ())
-        self.duels: Duels | None = None
-
-    def of(self, blobs: tuple[bytes, ...]) -> Duels:
-        """Duels of a task, under the flags of this process."""
-        key = os.environ.get("XLA_FLAGS"), blobs
-        if self.duels is None or key != self.key:
-            self.close()
-            data, *packed = blobs
-            self.duels = Duels(data, _unpacked(packed[0]) if packed else None)
-            self.key = key
-        return self.duels
-
-    def close(self) -> None:
-        """Ends the child process, if there is one."""
-        duels, self.duels = self.duels, None
-        if duels is not None:
-            duels.close()
-
-
-_WARM: Final = _Warm()
-
-
-def close_duels() -> None:
-    """Ends the child process that waits for more duels of the last task, in this process."""
-    _WARM.close()
-
-
-def _unpacked(data: bytes) -> Inputs:
-    with tempfile.TemporaryDirectory(prefix="graphopt-inputs-") as folder:
-        path = Path(folder, "inputs.npz")
-        path.write_bytes(data)
-        return load_inputs(path)
-
-
 def hold(body: Body, blobs: tuple[bytes, ...]) -> Result:
     """Does the work of a request; stops after `GIVE_UP` fatal vectors in a row."""
     out: list[dict[str, Any]] = []
     try:
-        duels = _WARM.of(blobs)
+        duels = WARM.of(blobs)
         failed = 0
         for rival, wanted in body["pairs"]:
             duel = duels.duel(
@@ -145,9 +93,9 @@ def hold(body: Body, blobs: tuple[bytes, ...]) -> Result:
             if failed >= GIVE_UP:
                 break
     except MeasureError as error:
-        _WARM.close()
-        return {UNMEASURABLE: error.what}, ()
+        WARM.close()
+        return {DIED if may_pass(error) else UNMEASURABLE: error.what}, ()
     except BaseException:
-        _WARM.close()
+        WARM.close()
         raise
     return {"duels": out}, ()

@@ -18,7 +18,9 @@ class TaskRun:
     Attributes:
         name: of task and program, for people.
         collector: lists the experiments.
+        program: whose task it is, as it was named for this run.
         left: true once too many vectors in a row were fatal: nothing more is asked.
+        incomplete: true once a duel was given up: which gains there are together is not known.
     """
 
     def __init__(
@@ -29,6 +31,7 @@ class TaskRun:
         needs: Needs,
         known: Known,
         gains: Mapping[str, float],
+        program: str = "",
     ) -> None:
         """Asks for nothing yet.
 
@@ -39,8 +42,10 @@ class TaskRun:
             needs: machines whose times count.
             known: duels that are not to be held.
             gains: key -> log ratio of duels that gained beyond doubt, as they become known.
+            program: whose task it is.
         """
-        self.name, self.collector, self.left = name, collector, False
+        self.name, self.collector, self.program = name, collector, program
+        self.left = self.incomplete = False
         self._inputs, self._needs, self._known, self._gains = inputs, needs, known, gains
         self._asked: dict[str, tuple[Experiment, ...]] = {}
         self._fatal = 0
@@ -69,7 +74,7 @@ class TaskRun:
 
     def together(self) -> Request | None:
         """The last request, of all gains at once; None while others are outstanding or if there is none."""
-        if self._asked or self.left or self._closed:
+        if self._asked or self.left or self.incomplete or self._closed:
             return None
         self._closed = True
         last = self.collector.together(self._gains)
@@ -77,9 +82,18 @@ class TaskRun:
             return None
         return self._request((last,))
 
-    def keys(self, request: Request) -> list[str]:
+    def apart(self, answer: Answer) -> list[Request]:
+        """A request for each duel of one of its requests that was lost; none if it held one duel alone.
+
+        What kills its process should not take others with it, nor should they wait for many kills by chance.
+        """
+        if len(self._asked[answer.id]) < 2:
+            return []
+        return [self._request((experiment,)) for experiment in self._asked.pop(answer.id)]
+
+    def keys(self, of: Request | Answer) -> list[str]:
         """Keys of the duels of one of its requests."""
-        return [self.collector.key(experiment) for experiment in self._asked[request.id]]
+        return [self.collector.key(experiment) for experiment in self._asked[of.id]]
 
     def forget(self, request: Request) -> list[str]:
         """Takes note that a request was dropped before it had begun; the keys of its duels."""

@@ -12,18 +12,28 @@ from numpy.typing import NDArray
 from graphopt.closing import Closing
 from graphopt.corpus.program import Program
 from graphopt.errors import GraphOptError, MeasureError
+from graphopt.executing.executor import Executor
 from graphopt.hlo import DecisionBatch, Decisions, Graph, build_graph
+from graphopt.learn.collecting.variants import ElsewhereRunner
 from graphopt.learn.tune.subject import make_subject
 from graphopt.measure import Scores
 from graphopt.measure.bank.predictor import KernelModel, model_of
 from graphopt.measure.bank.scorer import BankScorer
-from graphopt.measure.children.runner import Runner
+from graphopt.measure.children.runner import Measurement, Runner
 from graphopt.measure.scoring import VectorMemory
 from graphopt.store import Store
 from graphopt.store.encoding import decisions_digest, encode_decisions
 from graphopt.store.winners import outcomes
 
 PROFILE_RUNS: Final = 5
+
+METHOD: Final = "training"
+"""Who proposed what is measured here, for the store."""
+
+Time = tuple[float, str | None]
+"""Of a variant, NaN where it has none, and then why."""
+
+_NO_TIME: Final[Time] = (np.nan, "cannot be measured apart from its program")
 
 
 class Problem(Protocol):
@@ -54,18 +64,26 @@ class Bench(Closing):
         look_s: seconds of timing per decision vector of the ``measured`` scorer.
         workers: worker processes kept alive, one per module.
         pessimism: of bank scorers towards kernels that were never measured; see `KernelPricer`.
+        executor: whose machines measure what training asks for; None for worker processes of this one.
     """
 
     def __init__(
-        self, store: Store, look_s: float = 0.12, workers: int = 2, pessimism: float = 0.0
+        self,
+        store: Store,
+        look_s: float = 0.12,
+        workers: int = 2,
+        pessimism: float = 0.0,
+        executor: Executor | None = None,
     ) -> None:
         """Opens nothing yet."""
         self.pessimism = pessimism
+        self.executor = executor
         self.store = store
         self.look_s = look_s
         self.workers = workers
         self._model: KernelModel | None = None
         self._runners: OrderedDict[str, Runner] = OrderedDict()
+        self._elsewhere: dict[str, ElsewhereRunner] = {}
         self._unmeasurable: set[str] = set()
 
     def close(self) -> None:
@@ -90,12 +108,45 @@ class Bench(Closing):
 
     def profile(self, problem: Problem, scorer: BankScorer, decisions: Decisions) -> int:
         """Measures the kernels of a vector in place, into the bank; kernels measured, 0 if impossible."""
-        runner = self.runner(problem)
+        runner = self.runner(problem) if self.executor is None else self._other(problem)
         try:
             return 0 if runner is None else scorer.profile(runner, decisions, PROFILE_RUNS)
         except MeasureError:
             self._unmeasurable.add(problem.name)
             return 0
+
+    def times(self, problem: Problem, variants: Sequence[Decisions]) -> list[Time]:
+        """Times of variants in units of the default's time, in their order; by all machines at once."""
+        if self.executor is None:
+            return [self._time(problem, decisions) for decisions in variants]
+        other = self._other(problem)
+        if other is None:
+            return [_NO_TIME] * len(variants)
+        try:
+            found = other.measure(variants, budget_s=self.look_s, method=METHOD)
+        except MeasureError as error:
+            return [(np.nan, error.what)] * len(variants)
+        return [_time(result) for result in found]
+
+    def _time(self, problem: Problem, decisions: Decisions) -> Time:
+        runner = self.runner(problem)
+        if runner is None:
+            return _NO_TIME
+        try:
+            return _time(runner.measure(decisions, budget_s=self.look_s, method=METHOD))
+        except MeasureError as error:
+            return np.nan, error.what
+
+    def _other(self, problem: Problem) -> ElsewhereRunner | None:
+        """What asks the executor about a problem's module; None if it cannot be measured alone."""
+        if problem.name in self._unmeasurable or problem.data is None or self.executor is None:
+            return None
+        if problem.name not in self._elsewhere:
+            inputs = program_inputs(problem)
+            self._elsewhere[problem.name] = ElsewhereRunner(
+                problem.graph, problem.data, inputs, self.store, self.executor
+            )
+        return self._elsewhere[problem.name]
 
     def runner(self, problem: Problem) -> Runner | None:
         """The worker for a problem's module, made if need be; None if it cannot be measured alone."""
@@ -156,15 +207,17 @@ class RatioScorer:
         return decisions_digest(encode_decisions(self.graph, decisions))
 
     def score(self, batch: DecisionBatch) -> Scores:
-        """Times of B vectors in units of the default's time."""
-        return self.memory.score(batch, self._measure)
+        """Times of B vectors in units of the default's time; those that are new are measured together."""
+        found = {}
+        for index in range(len(batch)):
+            decisions = batch[index]
+            if self._digest(decisions) not in self.memory.known:
+                found[self._digest(decisions)] = decisions
+        times = dict(
+            zip(found, self._bench.times(self._problem, list(found.values())), strict=True)
+        )
+        return self.memory.score(batch, lambda decisions: times[self._digest(decisions)])
 
-    def _measure(self, decisions: Decisions) -> tuple[float, str | None]:
-        runner = self._bench.runner(self._problem)
-        if runner is None:
-            return np.nan, "cannot be measured apart from its program"
-        try:
-            result = runner.measure(decisions, budget_s=self._bench.look_s, method="training")
-        except MeasureError as error:
-            return np.nan, error.what
-        return (1.0 / result.ratio, None) if result.ok else (np.nan, result.status)
+
+def _time(result: Measurement) -> Time:
+    return (1.0 / result.ratio, None) if result.ok else (np.nan, result.status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import jax
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from graphopt import jax_private
 from graphopt.errors import ConfigError
+from graphopt.executing.opening import LOCAL, open_executor
 from graphopt.learn.collecting.problems import load_problems
 from graphopt.learn.collecting.scorers import Bench
 from graphopt.learn.config import CONFIG_NAME, TrainConfig, to_dict
@@ -24,11 +26,18 @@ from graphopt.store import Store
 INTERRUPTED = 130
 
 
-def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
+def train_session(config: TrainConfig, out: Path, resume: bool, executor: str = LOCAL) -> int:
     """Trains with progress on the terminal; exit status 0, or 130 if interrupted.
+
+    Args:
+        config: settings.
+        out: directory of the run.
+        resume: goes on with the run that is there.
+        executor: where is measured what training asks for, as for `graphopt.executing.opening.open_executor`.
 
     Raises:
         ConfigError: `out` holds a run and `resume` is not set, or the other way round.
+        ExecutorError: the cluster cannot be reached, or is gone; the run is saved.
     """
     console = Console()
     if not resume and (out / STATE).exists():
@@ -45,7 +54,10 @@ def train_session(config: TrainConfig, out: Path, resume: bool) -> int:
     (out / CONFIG_NAME).write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
     interrupted = False
     store = Store(config.store or None)
-    with progress(console) as report, Bench(store, pessimism=config.pessimism) as bench:
+    with contextlib.ExitStack() as stack:
+        machines = None if executor == LOCAL else stack.enter_context(open_executor(executor))
+        bench = stack.enter_context(Bench(store, pessimism=config.pessimism, executor=machines))
+        report = stack.enter_context(progress(console))
         report("corpus", 0, 2, {})
         problems = load_problems(config.corpus, "train", bench)
         report("corpus", 1, 2, {})

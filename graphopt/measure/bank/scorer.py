@@ -9,7 +9,7 @@ error that ``python -m benchmarks bank`` reports.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ from graphopt.measure.bank.pricing import KernelPricer, Request
 from graphopt.measure.bank.profile import DISPATCH_NS
 from graphopt.measure.bank.regions import RegionPricer
 from graphopt.measure.bank.signatures import Namer, Signatures
-from graphopt.measure.children.runner import Runner
 from graphopt.measure.scoring import Scores
 from graphopt.store import Store
 from graphopt.store.kernels import Kernel, get_kernels
@@ -43,6 +42,14 @@ KEPT_REPLACEMENTS: Final = 32
 
 CALL_NS: Final = 3000.0
 """A call of the module from Python."""
+
+
+class Profiler(Protocol):
+    """Measures kernels: `graphopt.measure.children.runner.Runner`, or who has it done elsewhere."""
+
+    def profile(self, decisions: Decisions, runs: int = 5, /) -> list[tuple[Kernel, int, float]]:
+        """Kernels of a variant in place: (kernel, first item, executions per run); empty if it fails."""
+        ...
 
 
 class BankScorer:
@@ -237,7 +244,7 @@ class BankScorer:
         inside = (signatures.region >= 0) & np.take_along_axis(known, index, axis=1)
         return inside, times.sum(axis=1)
 
-    def profile(self, runner: Runner, decisions: Decisions, runs: int = 5) -> int:
+    def profile(self, runner: Profiler, decisions: Decisions, runs: int = 5) -> int:
         """Measures all kernels of one vector in place, into the bank and this scorer.
 
         Returns:

@@ -220,16 +220,9 @@ class Runner(Closing):
             raise
 
     def _record(self, encoded: str, rival: str, result: Measurement, method: str) -> None:
-        if result.status in _LASTING:
-            self._refused[decisions_digest(encoded)] = result.status
-        if self.store is None:
-            return
-        fingerprint = self.graph.fingerprint
-        if result.status in _LASTING:
-            put_quarantine(self.store, fingerprint, encoded, f"{result.status}: {result.detail}")
-        if not result.ok or rival == "{}":
-            ratio = result.ratio if result.ok else None
-            put_evaluation(self.store, fingerprint, encoded, ratio, result.status, method)
+        reason = record(self.store, self.graph.fingerprint, encoded, rival, result, method)
+        if reason:
+            self._refused[decisions_digest(encoded)] = reason
 
     def close_worker(self) -> None:
         """Ends the worker; the next request starts another."""
@@ -241,6 +234,37 @@ class Runner(Closing):
         """Ends the worker and removes its files."""
         self.close_worker()
         self._folder.cleanup()
+
+
+def record(
+    store: Store | None,
+    fingerprint: str,
+    encoded: str,
+    rival: str,
+    result: Measurement,
+    method: str,
+) -> str:
+    """Writes what came of a variant into a store.
+
+    Args:
+        store: None writes nothing.
+        fingerprint: of the module's graph.
+        encoded: the variant.
+        rival: what it was measured against, encoded; ratios to others than XLA's default are not kept.
+        result: of the measurement.
+        method: what proposed it.
+
+    Returns:
+        Why it is never to be tried again; "" where it may be.
+    """
+    lasting = result.status in _LASTING
+    if store is not None:
+        if lasting:
+            put_quarantine(store, fingerprint, encoded, f"{result.status}: {result.detail}")
+        if not result.ok or rival == "{}":
+            ratio = result.ratio if result.ok else None
+            put_evaluation(store, fingerprint, encoded, ratio, result.status, method)
+    return result.status if lasting else ""
 
 
 def _parse(child: Child, line: str) -> dict[str, Any]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
+from typing import Final
+
+PAUSE_S: Final = 0.02
 
 
 class Connection(sqlite3.Connection):
@@ -31,3 +35,27 @@ def connect(path: str | os.PathLike[str], busy_s: float) -> Connection:
     return sqlite3.connect(
         path, timeout=busy_s, isolation_level=None, check_same_thread=False, factory=Connection
     )
+
+
+def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
+    """Switches a file to a write-ahead log, which is kept in the file.
+
+    SQLite needs the file for itself then and does not wait for others that open it at the same time.
+
+    Args:
+        connection: to the file.
+        busy_s: longest wait for them.
+
+    Raises:
+        sqlite3.Error: the file stays locked, or is none.
+    """
+    end = time.monotonic() + busy_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return

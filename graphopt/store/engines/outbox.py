@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from graphopt.errors import StoreError
 from graphopt.store.engines.asking import MOST_PAUSE_S
-from graphopt.store.engines.connections import Connection, connect
+from graphopt.store.engines.connections import Connection, connect, use_wal
 from graphopt.store.engines.server import Changes, UnreachableError
 
 MOST_ROWS: Final = 100_000
@@ -165,7 +165,7 @@ class Outbox:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.closing(connect(self.path, BUSY_S)) as connection:
                 if not connection.execute("PRAGMA user_version").fetchone()[0]:
-                    connection.execute("PRAGMA journal_mode=WAL")
+                    use_wal(connection, BUSY_S)
                     connection.execute(_CREATE)
                     connection.execute("PRAGMA user_version=1")
                 yield connection

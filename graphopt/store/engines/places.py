@@ -12,6 +12,9 @@ from graphopt.locations import cache_path
 
 VARIABLE: Final = "GRAPHOPT_STORE"
 
+COPY_VARIABLE: Final = "GRAPHOPT_STORE_COPY"
+"""Names the folder of what is kept of servers on this machine."""
+
 _SCHEMES: Final = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
@@ -31,7 +34,7 @@ def local_path(url: str) -> Path:
     parts = urlsplit(url)
     server = f"{parts.hostname}:{parts.port or 5432}{parts.path}?{parts.query}"
     digest = hashlib.sha256(server.encode()).hexdigest()[:16]
-    return cache_path("GRAPHOPT_STORE_COPY", "shared") / f"{digest}.sqlite"
+    return cache_path(COPY_VARIABLE, "shared") / f"{digest}.sqlite"
 
 
 def shown(url: str) -> str:

@@ -10,13 +10,12 @@ import contextlib
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from graphopt.errors import StoreError
-from graphopt.store.engines.connections import connect
+from graphopt.store.engines.connections import connect, use_wal
 from graphopt.store.schema import APPLICATION_ID, VERSION
 from graphopt.store.schema.texts import CREATE, texts
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 BUSY_S: Final = 30.0
 """Longest wait for another process's write."""
-
-T = TypeVar("T")
 
 _FAILURES: Final = (sqlite3.Error, OverflowError, UnicodeError)
 
@@ -126,7 +123,7 @@ class SqliteEngine:
         connection.execute("PRAGMA foreign_keys=ON")
         if _version(connection) != VERSION or not _is_ours(connection):
             _check_usable(connection, self.path)  # before anything of a foreign file is changed
-            _retry(lambda: connection.execute("PRAGMA journal_mode=WAL"))
+            use_wal(connection, BUSY_S)
             if _has_tables(connection):
                 self._upgrade()
             else:
@@ -202,18 +199,6 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 def _is_ours(connection: sqlite3.Connection) -> bool:
     return int(connection.execute("PRAGMA application_id").fetchone()[0]) == APPLICATION_ID
-
-
-def _retry(action: Callable[[], T]) -> T:
-    """Switching to WAL needs the file for itself and does not wait by its own."""
-    end = time.monotonic() + BUSY_S
-    while True:
-        try:
-            return action()
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > end:
-                raise
-            time.sleep(0.02)
 
 
 def _error(path: Path, what: str) -> StoreError:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from graphopt.store.schema import CHUNK
+from graphopt.store.schema.bounds import at_most, bounded, number, size_of, text
 from graphopt.store.schema.tables import (
     capabilities,
     compile_options,
@@ -97,22 +98,9 @@ def _merge_kernel(dialect: str) -> Any:
     )
 
 
-def _bounded(column: Any, dialect: str) -> Any:
-    """The value of a column, NULL where it is longer than ``most_bytes``: it is not even fetched then."""
-    if dialect == "sqlite":
-        length = sa.func.length(sa.cast(column, sa.LargeBinary))
-    else:
-        length = sa.func.octet_length(column)
-    return sa.case((length <= sa.bindparam("most_bytes"), column)).label(column.name)
-
-
 def _winner_columns(dialect: str) -> list[Any]:
     """Columns as `graphopt.store.winners.Winner` has them, and the signature."""
-    columns = [column for column in winners.c if column.name != "environment"]
-    return [
-        _bounded(column, dialect) if isinstance(column.type, sa.Text) else column
-        for column in columns
-    ]
+    return [bounded(column, dialect) for column in winners.c if column.name != "environment"]
 
 
 def _not_quarantined() -> Any:
@@ -127,22 +115,29 @@ def _same_decisions() -> Any:
     )
 
 
-def _outcomes(where: Any, *more: Any) -> Any:
+def _outcomes(dialect: str, where: Any, *more: Any) -> Any:
     known = sa.and_(quarantine.c.digest.is_(None), evaluations.c.status == _OK)
-    return (
-        sa.select(*more, evaluations.c.decisions, sa.case((known, evaluations.c.ratio)))
-        .select_from(evaluations.outerjoin(quarantine, _same_decisions()))
-        .where(where)
-    )
+    ratio = sa.case((known, number(evaluations.c.ratio, dialect))).label("ratio")
+    columns = [*more, bounded(evaluations.c.decisions, dialect), ratio]
+    joined = evaluations.outerjoin(quarantine, _same_decisions())
+    query = sa.select(*columns).select_from(joined).where(where)
+    return at_most(columns, dialect, [*more, evaluations.c.digest], query)
+
+
+def _list(dialect: str, names: Any, where: Any, *order: Any) -> Any:
+    """Columns of rows, within the bounds of an answer."""
+    columns = [bounded(column, dialect) for column in names]
+    return at_most(columns, dialect, order, sa.select(*columns).where(where))
 
 
 def _of_winners(dialect: str) -> Iterator[tuple[str, Any]]:
     columns = _winner_columns(dialect)
     yield "winner", sa.select(*columns).where(_of(winners, "fingerprint"))
     by_age = winners.c.seen.desc(), winners.c.fingerprint
-    yield "all_winners", sa.select(*columns).where(_of(winners)).order_by(*by_age)
+    query = sa.select(*columns).where(_of(winners))
+    yield "all_winners", at_most(columns, dialect, by_age, query)
     yield "any_winner", sa.select(sa.exists().where(_of(winners)))
-    yield "revision", sa.select(environments.c.revision).where(_HERE)
+    yield "revision", sa.select(bounded(environments.c.revision, dialect)).where(_HERE)
     yield "put_winner", _put(winners, dialect)
     yield "remove_winner", sa.delete(winners).where(_of(winners, "fingerprint"))
     # SQLAlchemy takes a parameter with the name of a column for a value to be set.
@@ -156,15 +151,17 @@ def _of_winners(dialect: str) -> Iterator[tuple[str, Any]]:
 
 def _of_evaluations(dialect: str) -> Iterator[tuple[str, Any]]:
     mine = _of(quarantine, "fingerprint")
-    yield "quarantined", sa.select(quarantine.c.digest, quarantine.c.reason).where(mine)
+    told = quarantine.c.digest, quarantine.c.reason
+    newest = quarantine.c.seen.desc(), quarantine.c.digest
+    yield "quarantined", _list(dialect, told, mine, *newest)
     yield "put_quarantine", _put(quarantine, dialect)
     yield "put_evaluation", _put(evaluations, dialect)
     mine = _of(evaluations, "fingerprint")
     good = sa.and_(mine, evaluations.c.status == _OK, _not_quarantined())
     best = evaluations.c.ratio.desc(), evaluations.c.digest
     pair = evaluations.c.decisions, evaluations.c.ratio
-    yield "evaluations", sa.select(*pair).where(good).order_by(*best)
-    yield "outcomes", _outcomes(mine).order_by(evaluations.c.digest)
+    yield "evaluations", _list(dialect, pair, good, *best)
+    yield "outcomes", _outcomes(dialect, mine)
     here = environments.alias("here")
     elsewhere = (
         sa.select(environments.c.id)
@@ -177,8 +174,8 @@ def _of_evaluations(dialect: str) -> Iterator[tuple[str, Any]]:
         evaluations.c.fingerprint == sa.bindparam("fingerprint"),
         evaluations.c.environment.in_(elsewhere),
     )
-    named = machine.scalar_subquery().label("machine")
-    yield "outcomes_elsewhere", _outcomes(there, named).order_by("machine", evaluations.c.digest)
+    named = text(machine.scalar_subquery(), dialect).label("machine")
+    yield "outcomes_elsewhere", _outcomes(dialect, there, named)
 
 
 def _of_machines(dialect: str) -> Iterator[tuple[str, Any]]:
@@ -192,25 +189,27 @@ def _of_machines(dialect: str) -> Iterator[tuple[str, Any]]:
         for name in ("vendor", "name", "simd_bits", "cores", "jaxlib")
     ]
     facts = machine_costs.c.facts, machine_costs.c.measured, machine_costs.c.seen
-    yield "costs", sa.select(*facts).where(*kind)
+    yield "costs", sa.select(*(bounded(column, dialect) for column in facts)).where(*kind)
     yield "put_costs", _put(machine_costs, dialect)
     tried = capabilities.c.jaxlib == sa.bindparam("jaxlib")
     same = sa.and_(tried, capabilities.c.probes == sa.bindparam("probes"))
-    yield "capabilities", sa.select(capabilities.c.name, capabilities.c.holds).where(same)
+    held = capabilities.c.name, capabilities.c.holds
+    yield "capabilities", _list(dialect, held, same, capabilities.c.name)
     yield "forget_capabilities", sa.delete(capabilities).where(tried)
     yield "put_capability", _put(capabilities, dialect)
 
 
 def _of_programs(dialect: str) -> Iterator[tuple[str, Any]]:
-    options = sa.select(_bounded(compile_options.c.options, dialect))
+    options = sa.select(bounded(compile_options.c.options, dialect))
     yield "options", options.where(_of(compile_options, "program"))
     yield "put_options", _put(compile_options, dialect)
     yield "put_kernel", _merge_kernel(dialect)
     names: list[Any] = [sa.bindparam(f"key{i}") for i in range(CHUNK)]
     some = sa.and_(_of(kernels), kernels.c.key.in_(names))
-    yield "kernels_by_key", sa.select(kernels.c.key, kernels.c.ns).where(some)
+    timed = bounded(kernels.c.key, dialect), bounded(kernels.c.ns, dialect)
+    yield "kernels_by_key", sa.select(*timed).where(some)
     whole = kernels.c.key, kernels.c.ns, kernels.c.samples, kernels.c.features
-    yield "all_kernels", sa.select(*whole).where(_of(kernels)).order_by(kernels.c.key)
+    yield "all_kernels", _list(dialect, whole, _of(kernels), kernels.c.key)
     sums = (
         sa.func.count(),
         sa.func.coalesce(sa.func.sum(kernels.c.samples), _number(0)),
@@ -225,27 +224,37 @@ def _of_deliveries(dialect: str) -> Iterator[tuple[str, Any]]:
 
 
 def _of_queue(dialect: str) -> Iterator[tuple[str, Any]]:
-    size = sa.func.length if dialect == "sqlite" else sa.func.octet_length
-    bytes_ = size(queue.c.module), sa.func.coalesce(size(queue.c.recorded), _number(0))
+    bytes_ = (
+        size_of(queue.c.module, dialect),
+        sa.func.coalesce(size_of(queue.c.recorded, dialect), _number(0)),
+    )
     columns = [
-        _bounded(queue.c[name], dialect)
-        if isinstance(queue.c[name].type, sa.Text)
-        else queue.c[name]
+        bounded(queue.c[name], dialect)
         for name in queue.c.keys()  # noqa: SIM118 - a collection of columns has no names to iterate
         if name not in ("environment", "module", "recorded")
     ]
-    columns.append(sa.case((queue.c.recorded.is_(None), _number(0)), else_=_number(1)))
-    one = _of(queue, "id")
-    yield "queue_items", sa.select(*columns).where(_of(queue))
-    yield "queue_item", sa.select(*columns).where(one)
-    yield "queue_inputs", sa.select(_bounded(queue.c.inputs, dialect)).where(one)
-    yield "queue_sizes", sa.select(*bytes_).where(one)
-    yield "queue_bytes", sa.select(queue.c.module, queue.c.recorded).where(one)
-    settled = sa.and_(_of(queue), queue.c.state != sa.literal_column("'running'"))
+    has_values = sa.case((queue.c.recorded.is_(None), _number(0)), else_=_number(1))
+    columns.append(has_values.label("has_values"))
     by_age = queue.c.last_seen.desc(), queue.c.id
-    ages = sa.select(queue.c.id, bytes_[0] + bytes_[1], queue.c.last_seen)
-    yield "queue_ages", ages.where(settled).order_by(*by_age)
-    yield "queue_ids", sa.select(queue.c.id).where(_of(queue))
+    one = _of(queue, "id")
+    query = sa.select(*columns).where(_of(queue))
+    yield "queue_items", at_most(columns, dialect, by_age, query)
+    yield "queue_item", sa.select(*columns).where(one)
+    yield "queue_inputs", sa.select(bounded(queue.c.inputs, dialect)).where(one)
+    yield "queue_sizes", sa.select(*bytes_).where(one)
+    within = (
+        text(queue.c.module, dialect, "most_module"),
+        text(queue.c.recorded, dialect, "most_recorded"),
+    )
+    yield "queue_bytes", sa.select(*within).where(one)
+    settled = sa.and_(_of(queue), queue.c.state != sa.literal_column("'running'"))
+    ages = [
+        bounded(queue.c.id, dialect),
+        (bytes_[0] + bytes_[1]).label("bytes"),
+        bounded(queue.c.last_seen, dialect),
+    ]
+    yield "queue_ages", at_most(ages, dialect, by_age, sa.select(*ages).where(settled))
+    yield "queue_ids", _list(dialect, [queue.c.id], _of(queue), *by_age)
     yield "queue_count", sa.select(sa.func.count()).select_from(queue)
     yield "add_item", _insert(queue, dialect).on_conflict_do_nothing()
     seen: dict[str, sa.ColumnElement[Any]] = {

@@ -147,17 +147,21 @@ INSERT INTO queue (id, environment, program, module, module_bytes, inputs, recor
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options), :program, :module, :module_bytes, :inputs, :recorded, :compile_s, :processes, :calls, :first_seen, :last_seen, :state, :reason, :owner, :lease_until, :attempts, :call_s, :gain, :speedup, :low, :high, :spent_s) ON CONFLICT DO NOTHING
 -- name: all_kernels
-SELECT kernels."key", kernels.ns, kernels.samples, kernels.features
+SELECT found."key", found.ns, found.samples, found.features, found.there
+FROM (SELECT CASE WHEN (length(CAST(kernels."key" AS BLOB)) <= :most_bytes) THEN kernels."key" END AS "key", CASE WHEN (typeof(kernels.ns) IN ('text', 'blob')) THEN 'no number' ELSE kernels.ns END AS ns, CASE WHEN (typeof(kernels.samples) IN ('text', 'blob')) THEN 'no number' ELSE kernels.samples END AS samples, CASE WHEN (length(CAST(kernels.features AS BLOB)) <= :most_bytes) THEN kernels.features END AS features, row_number() OVER (ORDER BY kernels."key") AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(kernels."key" AS BLOB)) <= :most_bytes) THEN kernels."key" END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(kernels.features AS BLOB)) <= :most_bytes) THEN kernels.features END AS BLOB)), 0)) OVER (ORDER BY kernels."key" ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM kernels
 WHERE kernels.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) ORDER BY kernels."key"
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: all_winners
-SELECT CASE WHEN (length(CAST(winners.fingerprint AS BLOB)) <= :most_bytes) THEN winners.fingerprint END AS fingerprint, CASE WHEN (length(CAST(winners.decisions AS BLOB)) <= :most_bytes) THEN winners.decisions END AS decisions, CASE WHEN (length(CAST(winners.program AS BLOB)) <= :most_bytes) THEN winners.program END AS program, winners.nodes, winners.default_s, winners.tuned_s, winners.speedup, winners.low, winners.high, winners.evaluations, winners.verified, CASE WHEN (length(CAST(winners.origin AS BLOB)) <= :most_bytes) THEN winners.origin END AS origin, winners.seen, CASE WHEN (length(CAST(winners.signature AS BLOB)) <= :most_bytes) THEN winners.signature END AS signature
+SELECT found.fingerprint, found.decisions, found.program, found.nodes, found.default_s, found.tuned_s, found.speedup, found.low, found.high, found.evaluations, found.verified, found.origin, found.seen, found.signature, found.there
+FROM (SELECT CASE WHEN (length(CAST(winners.fingerprint AS BLOB)) <= :most_bytes) THEN winners.fingerprint END AS fingerprint, CASE WHEN (length(CAST(winners.decisions AS BLOB)) <= :most_bytes) THEN winners.decisions END AS decisions, CASE WHEN (length(CAST(winners.program AS BLOB)) <= :most_bytes) THEN winners.program END AS program, CASE WHEN (typeof(winners.nodes) IN ('text', 'blob')) THEN 'no number' ELSE winners.nodes END AS nodes, CASE WHEN (typeof(winners.default_s) IN ('text', 'blob')) THEN 'no number' ELSE winners.default_s END AS default_s, CASE WHEN (typeof(winners.tuned_s) IN ('text', 'blob')) THEN 'no number' ELSE winners.tuned_s END AS tuned_s, CASE WHEN (typeof(winners.speedup) IN ('text', 'blob')) THEN 'no number' ELSE winners.speedup END AS speedup, CASE WHEN (typeof(winners.low) IN ('text', 'blob')) THEN 'no number' ELSE winners.low END AS low, CASE WHEN (typeof(winners.high) IN ('text', 'blob')) THEN 'no number' ELSE winners.high END AS high, CASE WHEN (typeof(winners.evaluations) IN ('text', 'blob')) THEN 'no number' ELSE winners.evaluations END AS evaluations, CASE WHEN (typeof(winners.verified) IN ('text', 'blob')) THEN 'no number' ELSE winners.verified END AS verified, CASE WHEN (length(CAST(winners.origin AS BLOB)) <= :most_bytes) THEN winners.origin END AS origin, CASE WHEN (typeof(winners.seen) IN ('text', 'blob')) THEN 'no number' ELSE winners.seen END AS seen, CASE WHEN (length(CAST(winners.signature AS BLOB)) <= :most_bytes) THEN winners.signature END AS signature, row_number() OVER (ORDER BY winners.seen DESC, winners.fingerprint) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(winners.fingerprint AS BLOB)) <= :most_bytes) THEN winners.fingerprint END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(winners.decisions AS BLOB)) <= :most_bytes) THEN winners.decisions END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(winners.program AS BLOB)) <= :most_bytes) THEN winners.program END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(winners.origin AS BLOB)) <= :most_bytes) THEN winners.origin END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(winners.signature AS BLOB)) <= :most_bytes) THEN winners.signature END AS BLOB)), 0)) OVER (ORDER BY winners.seen DESC, winners.fingerprint ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM winners
 WHERE winners.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) ORDER BY winners.seen DESC, winners.fingerprint
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: any_winner
 SELECT EXISTS (SELECT *
 FROM winners
@@ -165,13 +169,15 @@ WHERE winners.environment = (SELECT environments.id
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS anon_1
 -- name: capabilities
-SELECT capabilities.name, capabilities.holds
+SELECT found.name, found.holds, found.there
+FROM (SELECT CASE WHEN (length(CAST(capabilities.name AS BLOB)) <= :most_bytes) THEN capabilities.name END AS name, CASE WHEN (typeof(capabilities.holds) IN ('text', 'blob')) THEN 'no number' ELSE capabilities.holds END AS holds, row_number() OVER (ORDER BY capabilities.name) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(capabilities.name AS BLOB)) <= :most_bytes) THEN capabilities.name END AS BLOB)), 0)) OVER (ORDER BY capabilities.name ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM capabilities
-WHERE capabilities.jaxlib = :jaxlib AND capabilities.probes = :probes
+WHERE capabilities.jaxlib = :jaxlib AND capabilities.probes = :probes) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: clear_queue
 DELETE FROM queue
 -- name: costs
-SELECT machine_costs.facts, machine_costs.measured, machine_costs.seen
+SELECT CASE WHEN (length(CAST(machine_costs.facts AS BLOB)) <= :most_bytes) THEN machine_costs.facts END AS facts, CASE WHEN (typeof(machine_costs.measured) IN ('text', 'blob')) THEN 'no number' ELSE machine_costs.measured END AS measured, CASE WHEN (typeof(machine_costs.seen) IN ('text', 'blob')) THEN 'no number' ELSE machine_costs.seen END AS seen
 FROM machine_costs
 WHERE machine_costs.vendor = :vendor AND machine_costs.name = :name AND machine_costs.simd_bits = :simd_bits AND machine_costs.cores = :cores AND machine_costs.jaxlib = :jaxlib
 -- name: environment_id
@@ -179,13 +185,15 @@ SELECT environments.id
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options
 -- name: evaluations
-SELECT evaluations.decisions, evaluations.ratio
+SELECT found.decisions, found.ratio, found.there
+FROM (SELECT CASE WHEN (length(CAST(evaluations.decisions AS BLOB)) <= :most_bytes) THEN evaluations.decisions END AS decisions, CASE WHEN (typeof(evaluations.ratio) IN ('text', 'blob')) THEN 'no number' ELSE evaluations.ratio END AS ratio, row_number() OVER (ORDER BY evaluations.ratio DESC, evaluations.digest) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(evaluations.decisions AS BLOB)) <= :most_bytes) THEN evaluations.decisions END AS BLOB)), 0)) OVER (ORDER BY evaluations.ratio DESC, evaluations.digest ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM evaluations
 WHERE evaluations.fingerprint = :fingerprint AND evaluations.environment = (SELECT environments.id
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) AND evaluations.status = 'ok' AND NOT (EXISTS (SELECT *
 FROM quarantine
-WHERE quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment)) ORDER BY evaluations.ratio DESC, evaluations.digest
+WHERE quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment))) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: forget_capabilities
 DELETE FROM capabilities WHERE capabilities.jaxlib = :jaxlib
 -- name: forget_item
@@ -193,7 +201,7 @@ DELETE FROM queue WHERE queue.id = :id AND queue.environment = (SELECT environme
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: kernels_by_key
-SELECT kernels."key", kernels.ns
+SELECT CASE WHEN (length(CAST(kernels."key" AS BLOB)) <= :most_bytes) THEN kernels."key" END AS "key", CASE WHEN (typeof(kernels.ns) IN ('text', 'blob')) THEN 'no number' ELSE kernels.ns END AS ns
 FROM kernels
 WHERE kernels.environment = (SELECT environments.id
 FROM environments
@@ -215,19 +223,37 @@ WHERE compile_options.program = :program AND compile_options.environment = (SELE
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: outcomes
-SELECT evaluations.decisions, CASE WHEN (quarantine.digest IS NULL AND evaluations.status = 'ok') THEN evaluations.ratio END AS anon_1
+SELECT found.decisions, found.ratio, found.there
+FROM (SELECT CASE WHEN (length(CAST(evaluations.decisions AS BLOB)) <= :most_bytes) THEN evaluations.decisions END AS decisions, CASE WHEN (quarantine.digest IS NULL AND evaluations.status = 'ok') THEN CASE WHEN (typeof(evaluations.ratio) IN ('text', 'blob')) THEN 'no number' ELSE evaluations.ratio END END AS ratio, row_number() OVER (ORDER BY evaluations.digest) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(evaluations.decisions AS BLOB)) <= :most_bytes) THEN evaluations.decisions END AS BLOB)), 0)) OVER (ORDER BY evaluations.digest ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM evaluations LEFT OUTER JOIN quarantine ON quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment
 WHERE evaluations.fingerprint = :fingerprint AND evaluations.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) ORDER BY evaluations.digest
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: outcomes_elsewhere
-SELECT (SELECT here.machine
+SELECT found.machine, found.decisions, found.ratio, found.there
+FROM (SELECT CASE WHEN (length(CAST((SELECT here.machine
 FROM environments AS here
-WHERE here.id = evaluations.environment) AS machine, evaluations.decisions, CASE WHEN (quarantine.digest IS NULL AND evaluations.status = 'ok') THEN evaluations.ratio END AS anon_1
+WHERE here.id = evaluations.environment) AS BLOB)) <= :most_bytes) THEN (SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) END AS machine, CASE WHEN (length(CAST(evaluations.decisions AS BLOB)) <= :most_bytes) THEN evaluations.decisions END AS decisions, CASE WHEN (quarantine.digest IS NULL AND evaluations.status = 'ok') THEN CASE WHEN (typeof(evaluations.ratio) IN ('text', 'blob')) THEN 'no number' ELSE evaluations.ratio END END AS ratio, row_number() OVER (ORDER BY CASE WHEN (length(CAST((SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) AS BLOB)) <= :most_bytes) THEN (SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) END, evaluations.digest) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST((SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) AS BLOB)) <= :most_bytes) THEN (SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(evaluations.decisions AS BLOB)) <= :most_bytes) THEN evaluations.decisions END AS BLOB)), 0)) OVER (ORDER BY CASE WHEN (length(CAST((SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) AS BLOB)) <= :most_bytes) THEN (SELECT here.machine
+FROM environments AS here
+WHERE here.id = evaluations.environment) END, evaluations.digest ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM evaluations LEFT OUTER JOIN quarantine ON quarantine.digest = evaluations.digest AND quarantine.fingerprint = evaluations.fingerprint AND quarantine.environment = evaluations.environment
 WHERE evaluations.fingerprint = :fingerprint AND evaluations.environment IN (SELECT environments.id
 FROM environments
-WHERE environments.machine != :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) ORDER BY machine, evaluations.digest
+WHERE environments.machine != :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: put_capability
 INSERT INTO capabilities (jaxlib, name, probes, holds, seen) VALUES (:jaxlib, :name, :probes, :holds, :seen) ON CONFLICT (jaxlib, name) DO UPDATE SET probes = excluded.probes, holds = excluded.holds, seen = excluded.seen WHERE excluded.seen >= capabilities.seen
 -- name: put_costs
@@ -255,19 +281,23 @@ INSERT INTO winners (fingerprint, environment, decisions, program, nodes, defaul
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options), :decisions, :program, :nodes, :default_s, :tuned_s, :speedup, :low, :high, :evaluations, :verified, :origin, :seen, :signature) ON CONFLICT (fingerprint, environment) DO UPDATE SET decisions = excluded.decisions, program = excluded.program, nodes = excluded.nodes, default_s = excluded.default_s, tuned_s = excluded.tuned_s, speedup = excluded.speedup, low = excluded.low, high = excluded.high, evaluations = excluded.evaluations, verified = excluded.verified, origin = excluded.origin, seen = excluded.seen, signature = excluded.signature WHERE excluded.seen >= winners.seen
 -- name: quarantined
-SELECT quarantine.digest, quarantine.reason
+SELECT found.digest, found.reason, found.there
+FROM (SELECT CASE WHEN (length(CAST(quarantine.digest AS BLOB)) <= :most_bytes) THEN quarantine.digest END AS digest, CASE WHEN (length(CAST(quarantine.reason AS BLOB)) <= :most_bytes) THEN quarantine.reason END AS reason, row_number() OVER (ORDER BY quarantine.seen DESC, quarantine.digest) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(quarantine.digest AS BLOB)) <= :most_bytes) THEN quarantine.digest END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(quarantine.reason AS BLOB)) <= :most_bytes) THEN quarantine.reason END AS BLOB)), 0)) OVER (ORDER BY quarantine.seen DESC, quarantine.digest ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM quarantine
 WHERE quarantine.fingerprint = :fingerprint AND quarantine.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: queue_ages
-SELECT queue.id, length(queue.module) + coalesce(length(queue.recorded), 0) AS anon_1, queue.last_seen
+SELECT found.id, found.bytes, found.last_seen, found.there
+FROM (SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, length(CAST(queue.module AS BLOB)) + coalesce(length(CAST(queue.recorded AS BLOB)), 0) AS bytes, CASE WHEN (typeof(queue.last_seen) IN ('text', 'blob')) THEN 'no number' ELSE queue.last_seen END AS last_seen, row_number() OVER (ORDER BY queue.last_seen DESC, queue.id) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS BLOB)), 0)) OVER (ORDER BY queue.last_seen DESC, queue.id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM queue
 WHERE queue.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) AND queue.state != 'running' ORDER BY queue.last_seen DESC, queue.id
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options) AND queue.state != 'running') AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: queue_bytes
-SELECT queue.module, queue.recorded
+SELECT CASE WHEN (length(CAST(queue.module AS BLOB)) <= :most_module) THEN queue.module END AS anon_1, CASE WHEN (length(CAST(queue.recorded AS BLOB)) <= :most_recorded) THEN queue.recorded END AS anon_2
 FROM queue
 WHERE queue.id = :id AND queue.environment = (SELECT environments.id
 FROM environments
@@ -276,11 +306,13 @@ WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib 
 SELECT count(*) AS count_1
 FROM queue
 -- name: queue_ids
-SELECT queue.id
+SELECT found.id, found.there
+FROM (SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, row_number() OVER (ORDER BY queue.last_seen DESC, queue.id) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS BLOB)), 0)) OVER (ORDER BY queue.last_seen DESC, queue.id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM queue
 WHERE queue.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: queue_inputs
 SELECT CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs
 FROM queue
@@ -288,19 +320,21 @@ WHERE queue.id = :id AND queue.environment = (SELECT environments.id
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: queue_item
-SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS program, queue.module_bytes, CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs, queue.compile_s, queue.processes, queue.calls, queue.first_seen, queue.last_seen, CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS state, CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS reason, CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS owner, queue.lease_until, queue.attempts, queue.call_s, queue.gain, queue.speedup, queue.low, queue.high, queue.spent_s, CASE WHEN (queue.recorded IS NULL) THEN 0 ELSE 1 END AS anon_1
+SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS program, CASE WHEN (typeof(queue.module_bytes) IN ('text', 'blob')) THEN 'no number' ELSE queue.module_bytes END AS module_bytes, CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs, CASE WHEN (typeof(queue.compile_s) IN ('text', 'blob')) THEN 'no number' ELSE queue.compile_s END AS compile_s, CASE WHEN (typeof(queue.processes) IN ('text', 'blob')) THEN 'no number' ELSE queue.processes END AS processes, CASE WHEN (typeof(queue.calls) IN ('text', 'blob')) THEN 'no number' ELSE queue.calls END AS calls, CASE WHEN (typeof(queue.first_seen) IN ('text', 'blob')) THEN 'no number' ELSE queue.first_seen END AS first_seen, CASE WHEN (typeof(queue.last_seen) IN ('text', 'blob')) THEN 'no number' ELSE queue.last_seen END AS last_seen, CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS state, CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS reason, CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS owner, CASE WHEN (typeof(queue.lease_until) IN ('text', 'blob')) THEN 'no number' ELSE queue.lease_until END AS lease_until, CASE WHEN (typeof(queue.attempts) IN ('text', 'blob')) THEN 'no number' ELSE queue.attempts END AS attempts, CASE WHEN (typeof(queue.call_s) IN ('text', 'blob')) THEN 'no number' ELSE queue.call_s END AS call_s, CASE WHEN (typeof(queue.gain) IN ('text', 'blob')) THEN 'no number' ELSE queue.gain END AS gain, CASE WHEN (typeof(queue.speedup) IN ('text', 'blob')) THEN 'no number' ELSE queue.speedup END AS speedup, CASE WHEN (typeof(queue.low) IN ('text', 'blob')) THEN 'no number' ELSE queue.low END AS low, CASE WHEN (typeof(queue.high) IN ('text', 'blob')) THEN 'no number' ELSE queue.high END AS high, CASE WHEN (typeof(queue.spent_s) IN ('text', 'blob')) THEN 'no number' ELSE queue.spent_s END AS spent_s, CASE WHEN (queue.recorded IS NULL) THEN 0 ELSE 1 END AS has_values
 FROM queue
 WHERE queue.id = :id AND queue.environment = (SELECT environments.id
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: queue_items
-SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS program, queue.module_bytes, CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs, queue.compile_s, queue.processes, queue.calls, queue.first_seen, queue.last_seen, CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS state, CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS reason, CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS owner, queue.lease_until, queue.attempts, queue.call_s, queue.gain, queue.speedup, queue.low, queue.high, queue.spent_s, CASE WHEN (queue.recorded IS NULL) THEN 0 ELSE 1 END AS anon_1
+SELECT found.id, found.program, found.module_bytes, found.inputs, found.compile_s, found.processes, found.calls, found.first_seen, found.last_seen, found.state, found.reason, found.owner, found.lease_until, found.attempts, found.call_s, found.gain, found.speedup, found.low, found.high, found.spent_s, found.has_values, found.there
+FROM (SELECT CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS id, CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS program, CASE WHEN (typeof(queue.module_bytes) IN ('text', 'blob')) THEN 'no number' ELSE queue.module_bytes END AS module_bytes, CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS inputs, CASE WHEN (typeof(queue.compile_s) IN ('text', 'blob')) THEN 'no number' ELSE queue.compile_s END AS compile_s, CASE WHEN (typeof(queue.processes) IN ('text', 'blob')) THEN 'no number' ELSE queue.processes END AS processes, CASE WHEN (typeof(queue.calls) IN ('text', 'blob')) THEN 'no number' ELSE queue.calls END AS calls, CASE WHEN (typeof(queue.first_seen) IN ('text', 'blob')) THEN 'no number' ELSE queue.first_seen END AS first_seen, CASE WHEN (typeof(queue.last_seen) IN ('text', 'blob')) THEN 'no number' ELSE queue.last_seen END AS last_seen, CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS state, CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS reason, CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS owner, CASE WHEN (typeof(queue.lease_until) IN ('text', 'blob')) THEN 'no number' ELSE queue.lease_until END AS lease_until, CASE WHEN (typeof(queue.attempts) IN ('text', 'blob')) THEN 'no number' ELSE queue.attempts END AS attempts, CASE WHEN (typeof(queue.call_s) IN ('text', 'blob')) THEN 'no number' ELSE queue.call_s END AS call_s, CASE WHEN (typeof(queue.gain) IN ('text', 'blob')) THEN 'no number' ELSE queue.gain END AS gain, CASE WHEN (typeof(queue.speedup) IN ('text', 'blob')) THEN 'no number' ELSE queue.speedup END AS speedup, CASE WHEN (typeof(queue.low) IN ('text', 'blob')) THEN 'no number' ELSE queue.low END AS low, CASE WHEN (typeof(queue.high) IN ('text', 'blob')) THEN 'no number' ELSE queue.high END AS high, CASE WHEN (typeof(queue.spent_s) IN ('text', 'blob')) THEN 'no number' ELSE queue.spent_s END AS spent_s, CASE WHEN (queue.recorded IS NULL) THEN 0 ELSE 1 END AS has_values, row_number() OVER (ORDER BY queue.last_seen DESC, queue.id) AS number, sum(0 + coalesce(length(CAST(CASE WHEN (length(CAST(queue.id AS BLOB)) <= :most_bytes) THEN queue.id END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(queue.program AS BLOB)) <= :most_bytes) THEN queue.program END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(queue.inputs AS BLOB)) <= :most_bytes) THEN queue.inputs END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(queue.state AS BLOB)) <= :most_bytes) THEN queue.state END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(queue.reason AS BLOB)) <= :most_bytes) THEN queue.reason END AS BLOB)), 0) + coalesce(length(CAST(CASE WHEN (length(CAST(queue.owner AS BLOB)) <= :most_bytes) THEN queue.owner END AS BLOB)), 0)) OVER (ORDER BY queue.last_seen DESC, queue.id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS upto, count(*) OVER () AS there
 FROM queue
 WHERE queue.environment = (SELECT environments.id
 FROM environments
-WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
+WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)) AS found
+WHERE found.upto <= :most_total AND found.number <= :most_rows ORDER BY found.number
 -- name: queue_sizes
-SELECT length(queue.module) AS length_1, coalesce(length(queue.recorded), 0) AS coalesce_1
+SELECT length(CAST(queue.module AS BLOB)) AS length_1, coalesce(length(CAST(queue.recorded AS BLOB)), 0) AS coalesce_1
 FROM queue
 WHERE queue.id = :id AND queue.environment = (SELECT environments.id
 FROM environments
@@ -310,13 +344,13 @@ DELETE FROM winners WHERE winners.fingerprint = :fingerprint AND winners.environ
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options)
 -- name: revision
-SELECT environments.revision
+SELECT CASE WHEN (typeof(environments.revision) IN ('text', 'blob')) THEN 'no number' ELSE environments.revision END AS revision
 FROM environments
 WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options
 -- name: set_revision
 UPDATE environments SET revision=:number WHERE environments.machine = :env_machine AND environments.jaxlib = :env_jaxlib AND environments.options = :env_options
 -- name: winner
-SELECT CASE WHEN (length(CAST(winners.fingerprint AS BLOB)) <= :most_bytes) THEN winners.fingerprint END AS fingerprint, CASE WHEN (length(CAST(winners.decisions AS BLOB)) <= :most_bytes) THEN winners.decisions END AS decisions, CASE WHEN (length(CAST(winners.program AS BLOB)) <= :most_bytes) THEN winners.program END AS program, winners.nodes, winners.default_s, winners.tuned_s, winners.speedup, winners.low, winners.high, winners.evaluations, winners.verified, CASE WHEN (length(CAST(winners.origin AS BLOB)) <= :most_bytes) THEN winners.origin END AS origin, winners.seen, CASE WHEN (length(CAST(winners.signature AS BLOB)) <= :most_bytes) THEN winners.signature END AS signature
+SELECT CASE WHEN (length(CAST(winners.fingerprint AS BLOB)) <= :most_bytes) THEN winners.fingerprint END AS fingerprint, CASE WHEN (length(CAST(winners.decisions AS BLOB)) <= :most_bytes) THEN winners.decisions END AS decisions, CASE WHEN (length(CAST(winners.program AS BLOB)) <= :most_bytes) THEN winners.program END AS program, CASE WHEN (typeof(winners.nodes) IN ('text', 'blob')) THEN 'no number' ELSE winners.nodes END AS nodes, CASE WHEN (typeof(winners.default_s) IN ('text', 'blob')) THEN 'no number' ELSE winners.default_s END AS default_s, CASE WHEN (typeof(winners.tuned_s) IN ('text', 'blob')) THEN 'no number' ELSE winners.tuned_s END AS tuned_s, CASE WHEN (typeof(winners.speedup) IN ('text', 'blob')) THEN 'no number' ELSE winners.speedup END AS speedup, CASE WHEN (typeof(winners.low) IN ('text', 'blob')) THEN 'no number' ELSE winners.low END AS low, CASE WHEN (typeof(winners.high) IN ('text', 'blob')) THEN 'no number' ELSE winners.high END AS high, CASE WHEN (typeof(winners.evaluations) IN ('text', 'blob')) THEN 'no number' ELSE winners.evaluations END AS evaluations, CASE WHEN (typeof(winners.verified) IN ('text', 'blob')) THEN 'no number' ELSE winners.verified END AS verified, CASE WHEN (length(CAST(winners.origin AS BLOB)) <= :most_bytes) THEN winners.origin END AS origin, CASE WHEN (typeof(winners.seen) IN ('text', 'blob')) THEN 'no number' ELSE winners.seen END AS seen, CASE WHEN (length(CAST(winners.signature AS BLOB)) <= :most_bytes) THEN winners.signature END AS signature
 FROM winners
 WHERE winners.fingerprint = :fingerprint AND winners.environment = (SELECT environments.id
 FROM environments

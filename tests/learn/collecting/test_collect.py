@@ -27,7 +27,7 @@ def own_lock(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHOPT_COLLECT_LOCK", str(tmp_path / "lock"))
 
 
-def plan(folder, budget_s=1000.0, names=("shared_zeros",), share=0.4):
+def plan(folder, budget_s=1000.0, names=("shared_zeros",), share=0.25):
     return CollectPlan(FillPlan(("fuzz",), names, budget_s, None, 0, 400), folder, share)
 
 

@@ -9,10 +9,11 @@ from support.captures import captured
 from graphopt.errors import MeasureError
 from graphopt.executing.executor import ExecutorError
 from graphopt.executing.request import FAILED, OK, Answer, Needs
-from graphopt.learn.collecting import duel_requests
-from graphopt.learn.collecting.duel_requests import GIVE_UP, UNMEASURABLE, held, hold, packed_inputs
+from graphopt.learn.collecting import warm
+from graphopt.learn.collecting.duel_requests import GIVE_UP, UNMEASURABLE, held, hold
 from graphopt.learn.collecting.duelling import Collector
 from graphopt.learn.collecting.in_flight import TaskRun
+from graphopt.learn.collecting.warm import WARM, packed_inputs
 from graphopt.tasks import cut
 from graphopt.tasks.duel import Duel, Look
 
@@ -112,7 +113,7 @@ class Dying:
 
 def test_the_work_stops_where_the_task_is_left(monkeypatch):
     made = []
-    monkeypatch.setattr(duel_requests, "Duels", lambda *a: made.append(Dying(*a)) or made[-1])
+    monkeypatch.setattr(warm, "Duels", lambda *a: made.append(Dying(*a)) or made[-1])
     inputs = [np.arange(3.0, dtype=np.float32)]
     blobs = (b"module", *packed_inputs(inputs))
     body, _ = hold({"pairs": [["{}", "{}"]] * 5}, blobs)
@@ -123,4 +124,4 @@ def test_the_work_stops_where_the_task_is_left(monkeypatch):
     hold({"pairs": []}, blobs)
     assert len(made) == 2, "other flags need another child"
     np.testing.assert_array_equal(made[0].inputs[0], inputs[0])
-    duel_requests.close_duels()
+    WARM.close()
