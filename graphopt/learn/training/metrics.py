@@ -54,7 +54,7 @@ METRICS: Final[dict[str, str]] = {
     "validation/worst_gated": "smallest speed-up among the graphs where it does not, 1 if it does on all",
     "validation/gain_error": "mean absolute error of the predicted log speed-up",
 }
-"""Every metric that training writes, in the order of the CSV's columns. docs/metrics.md is this table."""
+"""Every metric that training writes, in the order of the CSV's columns. `page` shows them."""
 
 CSV_NAME: Final = "metrics.csv"
 EVENTS: Final = "events"
