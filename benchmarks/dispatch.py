@@ -185,14 +185,15 @@ def print_loops() -> None:
     """Iterations of loops in the thunk executor."""
     heads("kernels in the body", "ns an iteration")
     x = jnp.linspace(0.1, 0.9, 256)
-    for kernels in KERNELS:
-        program = jax.jit(loop(kernels)).lower(x).compile()
-        times = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            jax.block_until_ready(program(x))
-            times.append((time.perf_counter() - start) / TRIPS * 1e9)
-        row([str(kernels), f"{np.median(times):.0f}"])
+    with counted(KERNELS, "loops measured") as rest:
+        for kernels in rest:
+            program = jax.jit(loop(kernels)).lower(x).compile()
+            times = []
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                jax.block_until_ready(program(x))
+                times.append((time.perf_counter() - start) / TRIPS * 1e9)
+            row([str(kernels), f"{np.median(times):.0f}"])
 
 
 def main() -> None:
