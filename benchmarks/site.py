@@ -183,10 +183,16 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Leaves the text of links to files of the repository beside ``docs``; called by mkdocs.
+    """Completes tables, and leaves the text of links to files beside ``docs``; called by mkdocs.
 
-    Where the repository is browsed such links work; the site does not hold what they lead to.
+    Where the repository is browsed such links work; the site does not hold what they lead to. Of tables of
+    results, pages in the repository have some rows, and those of the site all.
     """
+    if page.file.src_uri.startswith("results/"):
+        from benchmarks.results.pages import with_all_rows
+        from benchmarks.results.record import load_all
+
+        markdown = with_all_rows(markdown, load_all())
     docs = Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 
