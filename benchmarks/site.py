@@ -51,7 +51,7 @@ def commands() -> str:
 
 
 def rules() -> str:
-    """The page on rules, rows of restructuring and execution units."""
+    """The page on rules, rows of restructuring, alternatives, forms, refusals, rewards and units."""
     lines = [
         "# Rules, rows and units",
         "",
@@ -66,6 +66,8 @@ def rules() -> str:
         *_section("Rules of rows", ("rule", "why"), _rules_of_rows()),
         *_section("Alternatives", ("alternative", "its site"), _alternatives()),
         *_section("Forms of operations", ("form", "what it does"), _forms()),
+        *_section("Refused by tuning in the background", ("reason", "why"), _refusals()),
+        *_section("Rewards", ("source", "cost of a vector", "deterministic"), _rewards()),
         *_section("Execution units of this machine", ("unit", "kind"), _units()),
     ]
     return "\n".join(lines) + "\n"
@@ -112,6 +114,19 @@ def _forms() -> Iterator[Row]:
 
     for form in FORMS:
         yield form.name, form.summary
+
+
+def _refusals() -> Iterator[Row]:
+    from graphopt.learn.background.refusals import REFUSALS
+
+    yield from ((refusal.name, refusal.message) for refusal in REFUSALS)
+
+
+def _rewards() -> Iterator[Row]:
+    from graphopt.env.rewards import SOURCES
+
+    for source in SOURCES.values():
+        yield source.name, source.cost, "yes" if source.deterministic else "no"
 
 
 def _units() -> Iterator[Row]:

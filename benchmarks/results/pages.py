@@ -25,7 +25,8 @@ PLOTS: Final = "plots"
 """Folder of plots beside the pages."""
 _DIRECTIVE: Final = re.compile(r"\{\{ *(.+?) *\}\}")
 _FENCED: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-_SOME: Final = re.compile(r" (?:ends|rows)=\d+")
+_SOME: Final = re.compile(r' (?:"columns=[^"]*"|columns=\S+|(?:ends|rows)=\d+)')
+"""What makes a table shorter or narrower than it is on the site."""
 _MARK: Final = re.compile(r"^(All \d+ rows: .+) <!-- (.+) -->$", re.MULTILINE)
 _WIDTH: Final = 118
 _MADE: Final = (
