@@ -85,7 +85,7 @@ def test_tables_of_the_reference_hold_every_row():
     text = site.rules()
     tables = (ALL_RULES, RESTRUCTURES[1:], FORMS, KINDS, REFUSALS, SOURCES.values())
     names = [row.name for table in tables for row in table]
-    assert len(names) > 100
+    assert len(names) > 80
     assert [name for name in names if f"| `{name}` |" not in text] == []
     assert all(name in site.heuristic() for name in STEPS)
 
