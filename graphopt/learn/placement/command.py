@@ -35,7 +35,7 @@ class TrainPlacement:
     accelerators: tuple[str, ...] = ("p100", "h100")
     training: PlacementTraining = dataclasses.field(default_factory=PlacementTraining)
 
-    def run(self) -> None:
+    def run(self) -> int:
         """Trains; writes the file after each round of PPO, so that Ctrl-C leaves the last one."""
         problems = [
             model_problem(model, accelerator)
@@ -44,6 +44,7 @@ class TrainPlacement:
         ]
         with steps(Console(), self.training.steps, "steps done") as show:
             train(problems, self.training, show, lambda policy: policy.save(self.out))
+        return 0
 
 
 def model_problem(model: LargeModel, accelerator: str) -> Problem:
@@ -54,4 +55,4 @@ def model_problem(model: LargeModel, accelerator: str) -> Problem:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_status("placement training", lambda: tyro.cli(TrainPlacement).run() or 0))
+    sys.exit(exit_status("placement training", lambda: tyro.cli(TrainPlacement).run()))
