@@ -43,7 +43,8 @@ class TrainPlacement:
             for accelerator in self.accelerators
         ]
         with steps(Console(), self.training.steps, "steps done") as show:
-            train(problems, self.training, show, lambda policy: policy.save(self.out))
+            policy = train(problems, self.training, show, lambda policy: policy.save(self.out))
+        policy.save(self.out)
         return 0
 
 
