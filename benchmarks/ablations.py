@@ -34,7 +34,7 @@ COLUMNS = {
     "heuristic": "validation/heuristic",
     "gain error": "validation/gain_error",
 }
-"""Column -> metric of the checkpoint; see python -m graphopt.learn.training.page."""
+"""Column -> metric of the checkpoint; see python -m graphopt.learn.training.metrics."""
 
 
 def train(name: str, flags: tuple[str, ...], options: argparse.Namespace) -> dict[str, float]:

@@ -145,7 +145,7 @@ def packages() -> str:
 
 def metrics() -> str:
     """The page on the metrics of training."""
-    from graphopt.learn.training.page import page
+    from graphopt.learn.training.metrics import page
 
     return page()
 

@@ -17,8 +17,7 @@ from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.config import ImitationConfig, StageConfig
 from graphopt.learn.training.choosing import choose_problems, largest_graph
 from graphopt.learn.training.evaluation import Evaluation, choose_margin, evaluate
-from graphopt.learn.training.metrics import EVENTS, METRICS, Recorder, read_rows
-from graphopt.learn.training.page import page
+from graphopt.learn.training.metrics import EVENTS, METRICS, Recorder, page, read_rows
 from graphopt.learn.training.plots import PANELS, plot
 from graphopt.learn.training.state import fresh_state, load_state
 from graphopt.learn.training.train import POLICY, Run, train
