@@ -5,6 +5,7 @@ They need the packages of ``graphopt[all]`` and take minutes each.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,7 +15,8 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from graphopt.errors import GraphOptError, WorkloadError
+from benchmarks.progress import ended
+from graphopt.errors import WorkloadError
 
 BENCHES: dict[str, str] = {
     "bank": "benchmarks.bank:bench_demo",
@@ -83,7 +85,4 @@ def run(asked: Benchmarks, console: Console | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        run(tyro.cli(Benchmarks))
-    except GraphOptError as error:
-        raise SystemExit(str(error)) from error
+    sys.exit(ended(lambda: run(tyro.cli(Benchmarks))))

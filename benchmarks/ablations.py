@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.progress import counted, ended
 from graphopt.learn.training.train import POLICY
 
 VARIANTS: dict[str, tuple[str, ...]] = {
@@ -33,7 +34,7 @@ COLUMNS = {
     "heuristic": "validation/heuristic",
     "gain error": "validation/gain_error",
 }
-"""Column -> metric of the checkpoint; see docs/metrics.md."""
+"""Column -> metric of the checkpoint; see python -m graphopt.learn.training.metrics."""
 
 
 def train(name: str, flags: tuple[str, ...], options: argparse.Namespace) -> dict[str, float]:
@@ -59,11 +60,12 @@ def main() -> None:
     options = parser.parse_args()
     print(f"| variant | {' | '.join(COLUMNS)} |")
     print("| --- " * (1 + len(COLUMNS)) + "|")
-    for name, flags in VARIANTS.items():
-        metrics = train(name, flags, options)
-        values = [f"{metrics[metric]:.3f}" for metric in COLUMNS.values()]
-        print(f"| {name} | {' | '.join(values)} |", flush=True)
+    with counted(VARIANTS.items(), "variants trained") as rest:
+        for name, flags in rest:
+            metrics = train(name, flags, options)
+            values = [f"{metrics[metric]:.3f}" for metric in COLUMNS.values()]
+            print(f"| {name} | {' | '.join(values)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.progress import counted
 from graphopt.env import FusionPlacementEnv, GraphItem
 from graphopt.env.sources import GraphSources
 from graphopt.hlo import DecisionBatch, Decisions
@@ -175,13 +176,15 @@ def graphs_of(graphs: GraphSources, max_nodes: int | None = None) -> list[GraphI
 def bench_agents(console: Console, budget_s: float) -> None:
     """Plays the train split of the corpus; prints a line per graph and the table of agents."""
     items = graphs_of("train", MAX_NODES)
-    rows = []
-    for number, item in enumerate(items):
-        rows.append(play(item))
-        console.print(f"{number + 1}/{len(items)} {_line(rows[-1])}", highlight=False)
-    for number in range(0, len(items), MEASURED_EVERY):
-        rows[number] = measure(items[number], rows[number])
-        console.print(f"measured: {_line(rows[number])}", highlight=False)
+    rows: list[AgentRow] = []
+    with counted(items, "graphs played") as rest:
+        for item in rest:
+            rows.append(play(item))
+            console.print(f"{len(rows)}/{len(items)} {_line(rows[-1])}", highlight=False)
+    with counted(range(0, len(rows), MEASURED_EVERY), "rows measured") as numbers:
+        for number in numbers:
+            rows[number] = measure(items[number], rows[number])
+            console.print(f"measured: {_line(rows[number])}", highlight=False)
     console.print(agents_table(rows))
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.progress import counted, ended
 from graphopt.corpus.workloads import load_programs
 
 PROGRAMS: Final = (
@@ -221,17 +222,18 @@ def main() -> None:
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
-    for program in options.programs:
-        with tempfile.TemporaryDirectory(prefix="graphopt-background-") as folder:
-            row = measure(
-                options.workloads, program, options.seconds, options.budget_s, Path(folder)
-            )
-        rows = [known for known in rows if known["program"] != program] + [row]
-        about = {"machine": platform.processor() or platform.machine(), "jax": jax.__version__}
-        options.out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-        print(table([row]), flush=True)
+    with counted(options.programs, "programs tuned") as rest:
+        for program in rest:
+            with tempfile.TemporaryDirectory(prefix="graphopt-background-") as folder:
+                row = measure(
+                    options.workloads, program, options.seconds, options.budget_s, Path(folder)
+                )
+            rows = [known for known in rows if known["program"] != program] + [row]
+            about = {"machine": platform.processor() or platform.machine(), "jax": jax.__version__}
+            options.out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+            print(table([row]), flush=True)
     print(table(rows))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from benchmarks.progress import counted
 from graphopt.corpus.program import Program
 from graphopt.corpus.workloads import builtin_programs, load_programs
 from graphopt.hlo import DecisionBatch, Decisions
@@ -93,10 +94,11 @@ def bench_bank(programs: Sequence[Program], console: Console) -> list[BankRow]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "bank.sqlite")
-        for program in programs:
-            row = _one(program, store)
-            rows.append(row)
-            console.print(_line(row), highlight=False)
+        with counted(programs, "programs filled and scored") as rest:
+            for program in rest:
+                row = _one(program, store)
+                rows.append(row)
+                console.print(_line(row), highlight=False)
         summarise(rows, console)
         kernel_model_errors(all_kernels(store), console)
     return rows

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from benchmarks.bank import spearman
+from benchmarks.progress import counted
 from graphopt.corpus import load_corpus
 from graphopt.hlo import DecisionBatch, Graph
 from graphopt.measure.bank.predictor import KernelModel, model_of
@@ -71,8 +72,9 @@ def bench_bank_corpus(console: Console, budget_s: float) -> None:
     store = Store.of(None)
     model = model_of(store)
     rows = []
-    for split in SPLITS:
-        for entry in load_corpus(split):
+    entries = [entry for split in SPLITS for entry in load_corpus(split)]
+    with counted(entries, "programs compared") as rest:
+        for entry in rest:
             row = compare_program(entry.name, entry.graphs[0], store, model)
             if row is not None:
                 rows.append(row)

@@ -9,6 +9,7 @@ of a short chain is what one product costs. The default calls the matrix library
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.progress import counted, ended
 from benchmarks.rates import ways
 from graphopt.hlo import build_graph, rewrite
 from graphopt.measure.compiling.functions import compile_with
@@ -76,12 +78,13 @@ def main() -> None:
     """Prints a Markdown table."""
     print("| rows, contracted, columns | default, ms | plain loops | in blocks |")
     print("| --- | --- | --- | --- |")
-    for size in SIZES:
-        times = [compile_ms(size, way) for way in range(3)]
-        row = [f"{ms:.1f}" if ms == ms else "-" for ms in times]
-        print(f"| {', '.join(map(str, size))} | {' | '.join(row)} |", flush=True)
+    with counted(SIZES, "sizes compiled") as rest:
+        for size in rest:
+            times = [compile_ms(size, way) for way in range(3)]
+            row = [f"{ms:.1f}" if ms == ms else "-" for ms in times]
+            print(f"| {', '.join(map(str, size))} | {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":
     jax.config.update("jax_platforms", "cpu")
-    main()
+    sys.exit(ended(main))

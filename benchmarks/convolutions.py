@@ -10,6 +10,7 @@ time (the least of several runs). Keep it on one core
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.progress import counted, ended
 from graphopt.forms import FORMS, Array, Operation, choose
 from graphopt.machine import own_costs
 
@@ -109,15 +111,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers whose name holds this")
     parser.add_argument("--all", action="store_true", help="forms that are not chosen as well")
     options = parser.parse_args()
-    for name in (n for n in LAYERS if options.only in n):
-        for channels_first in (False, True):
-            kinds = ("forward", "weights", "input")
-            parts = operations(name, channels_first)
-            for kind, (x, w, primitive, params) in zip(kinds, parts, strict=False):
-                layout = "channels first" if channels_first else "channels last"
-                line = measure(x, w, primitive, params, options.all)
-                print(f"{name}, {layout}, {kind} {line}", flush=True)
+    with counted((n for n in LAYERS if options.only in n), "layers measured") as rest:
+        for name in rest:
+            for channels_first in (False, True):
+                kinds = ("forward", "weights", "input")
+                parts = operations(name, channels_first)
+                for kind, (x, w, primitive, params) in zip(kinds, parts, strict=False):
+                    layout = "channels first" if channels_first else "channels last"
+                    line = measure(x, w, primitive, params, options.all)
+                    print(f"{name}, {layout}, {kind} {line}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

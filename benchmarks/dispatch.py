@@ -11,6 +11,7 @@ how many kernels its body has.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.progress import counted, ended
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
@@ -124,13 +126,14 @@ def print_chains() -> None:
     kinds = [(work, wait) for wait in (True, False) for work in WORK_US]
     heads("program, us", *(f"{'wait' if wait else 'no wait'}, {work} us" for work, wait in kinds))
     x = jnp.linspace(0.1, 0.9, 2000)
-    for depth in DEPTHS:
-        programs = pair(chain(depth), (x,), f"chain_{depth}")
-        found = [
-            compared(programs, partial(microseconds, x=x, work_us=work, wait=wait))
-            for work, wait in kinds
-        ]
-        row([f"{found[0][0]:.0f}", *(cell for _, cell in found)])
+    with counted(DEPTHS, "chains measured") as rest:
+        for depth in rest:
+            programs = pair(chain(depth), (x,), f"chain_{depth}")
+            found = [
+                compared(programs, partial(microseconds, x=x, work_us=work, wait=wait))
+                for work, wait in kinds
+            ]
+            row([f"{found[0][0]:.0f}", *(cell for _, cell in found)])
 
 
 def _with_weights(program: Any, weights: jax.Array, x: jax.Array) -> Any:
@@ -140,31 +143,33 @@ def _with_weights(program: Any, weights: jax.Array, x: jax.Array) -> Any:
 def print_products() -> None:
     """Products of the kernel library."""
     heads("products", "wait", "no wait")
-    for rows, size, count in PRODUCTS:
-        x, weights = jnp.ones((rows, size)), jnp.ones((size, size)) / size
-        programs = pair(products(count), (x, weights), f"products_{count}")
-        bound = [partial(_with_weights, program, weights) for program in programs]
-        cells = [
-            compared(bound, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
-            for wait in (True, False)
-        ]
-        row([f"{count} of {rows} x {size} by {size} x {size}", *cells])
+    with counted(PRODUCTS, "products measured") as rest:
+        for rows, size, count in rest:
+            x, weights = jnp.ones((rows, size)), jnp.ones((size, size)) / size
+            programs = pair(products(count), (x, weights), f"products_{count}")
+            bound = [partial(_with_weights, program, weights) for program in programs]
+            cells = [
+                compared(bound, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
+                for wait in (True, False)
+            ]
+            row([f"{count} of {rows} x {size} by {size} x {size}", *cells])
 
 
 def print_buffers() -> None:
     """Calls of programs that compute next to nothing."""
     heads("arrays in", "arrays out", "us a call, no wait")
-    for inputs, outputs in BUFFERS:
-        xs = [jnp.ones(8) for _ in range(inputs)]
-        program = jax.jit(buffers(outputs)).lower(*xs).compile()
-        times = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            for _ in range(CALLS):
-                result = program(*xs)
-            jax.block_until_ready(result)
-            times.append((time.perf_counter() - start) / CALLS * 1e6)
-        row([str(inputs), str(outputs), f"{np.median(times):.0f}"])
+    with counted(BUFFERS, "calls measured") as rest:
+        for inputs, outputs in rest:
+            xs = [jnp.ones(8) for _ in range(inputs)]
+            program = jax.jit(buffers(outputs)).lower(*xs).compile()
+            times = []
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                for _ in range(CALLS):
+                    result = program(*xs)
+                jax.block_until_ready(result)
+                times.append((time.perf_counter() - start) / CALLS * 1e6)
+            row([str(inputs), str(outputs), f"{np.median(times):.0f}"])
 
 
 def loop(kernels: int) -> Any:
@@ -180,14 +185,15 @@ def print_loops() -> None:
     """Iterations of loops in the thunk executor."""
     heads("kernels in the body", "ns an iteration")
     x = jnp.linspace(0.1, 0.9, 256)
-    for kernels in KERNELS:
-        program = jax.jit(loop(kernels)).lower(x).compile()
-        times = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            jax.block_until_ready(program(x))
-            times.append((time.perf_counter() - start) / TRIPS * 1e9)
-        row([str(kernels), f"{np.median(times):.0f}"])
+    with counted(KERNELS, "loops measured") as rest:
+        for kernels in rest:
+            program = jax.jit(loop(kernels)).lower(x).compile()
+            times = []
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                jax.block_until_ready(program(x))
+                times.append((time.perf_counter() - start) / TRIPS * 1e9)
+            row([str(kernels), f"{np.median(times):.0f}"])
 
 
 def main() -> None:
@@ -198,4 +204,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from statistics import median
@@ -11,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.progress import counted
 from graphopt.env import FusionPlacementEnv, encode
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 
@@ -48,8 +50,8 @@ def bench_env(console: Console, budget_s: float) -> None:
     table = Table(title="environment: decision vectors scored per second, one process")
     for column in ("program", "nodes", "source", "steps/s", "without details", "batched/s"):
         table.add_column(column, justify="left" if column == "program" else "right")
-    for name in SPEED_PROGRAMS:
-        for source in SPEED_SOURCES:
+    with counted(itertools.product(SPEED_PROGRAMS, SPEED_SOURCES), "measurements made") as rest:
+        for name, source in rest:
             table.add_row(*_speed_row(name, source, budget_s / 4))
     console.print(table)
 

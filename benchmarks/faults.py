@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from rich.console import Console
 
+from benchmarks.progress import counted
 from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.workloads import builtin_programs
 from graphopt.hlo import Decisions, Graph
@@ -176,21 +177,24 @@ def inject_faults(
     begin = time.perf_counter()
     wrong: Counter[str] = Counter()
     good = 0
+    tried: list[Decisions] = []
     with Runner(data, None, store, timeout_s=timeout_s, worker=fake_worker()) as runner:
         vectors = distinct_decisions(runner.graph, trials)
-        for number, decisions in enumerate(vectors):
-            fault = FAULTS[number % len(FAULTS)]
-            result = runner.measure(decisions, budget_s=number % len(FAULTS), method=fault.name)
-            if result.status != fault.status:
-                wrong[f"{fault.name}: {result.status} instead of {fault.status}"] += 1
-            after = runner.measure(runner.graph.default, budget_s=len(FAULTS), method="control")
-            good += after.ok
+        with counted(enumerate(vectors), "failures injected") as rest:
+            for number, decisions in rest:
+                fault = FAULTS[number % len(FAULTS)]
+                result = runner.measure(decisions, budget_s=number % len(FAULTS), method=fault.name)
+                if result.status != fault.status:
+                    wrong[f"{fault.name}: {result.status} instead of {fault.status}"] += 1
+                after = runner.measure(runner.graph.default, budget_s=len(FAULTS), method="control")
+                good += after.ok
+                tried.append(decisions)
         refused = quarantined(store, runner.graph.fingerprint)
-        digests = [decisions_digest(encode_decisions(runner.graph, v)) for v in vectors]
+        digests = [decisions_digest(encode_decisions(runner.graph, v)) for v in tried]
     orphans = len(set(child_processes()) - before)
     seconds = time.perf_counter() - begin
     unrecorded = sum(digest not in refused for digest in digests)
-    return FaultReport(trials, seconds, wrong, unrecorded, orphans, good)
+    return FaultReport(len(tried), seconds, wrong, unrecorded, orphans, good)
 
 
 def bench_faults(console: Console, budget_s: float = 0.0) -> None:

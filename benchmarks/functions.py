@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from benchmarks.progress import counted, ended
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
@@ -103,13 +105,14 @@ def main() -> None:
     print(f"| --- |{' --- |' * len(heads)}")
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store.sqlite")
-        for name, function in FUNCTIONS.items():
-            if not name.startswith(options.only):
-                continue
-            row = [element_ns(function, size, dtype, packed, store) for size, packed in sizes]
-            cells = ["-" if ns != ns else f"{ns:.2f}" for ns in row]
-            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        with counted(FUNCTIONS.items(), "functions measured") as rest:
+            for name, function in rest:
+                if not name.startswith(options.only):
+                    continue
+                row = [element_ns(function, size, dtype, packed, store) for size, packed in sizes]
+                cells = ["-" if ns != ns else f"{ns:.2f}" for ns in row]
+                print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.progress import counted, ended
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
@@ -91,23 +93,24 @@ def print_kernels(store: Store) -> None:
     print("| kernel | arrays | tiled generator, us | loop generator, us | ratio |")
     print("| --- | --- | --- | --- | --- |")
     rng = np.random.default_rng(0)
-    for name, shape, dtype, fn in KERNELS:
-        x, y = (jnp.asarray(rng.uniform(0.1, 1.0, shape) * 9, dtype) for _ in range(2))
+    with counted(KERNELS, "kernels measured") as rest:
+        for name, shape, dtype, fn in rest:
+            x, y = (jnp.asarray(rng.uniform(0.1, 1.0, shape) * 9, dtype) for _ in range(2))
 
-        def run(x: Any, y: Any, fn: Callable[[Any, Any], Any] = fn) -> Any:
-            """The kernel on its own result."""
-            return lax.fori_loop(0, TIMES, lambda _, c: fn(c, y), x)
+            def run(x: Any, y: Any, fn: Callable[[Any, Any], Any] = fn) -> Any:
+                """The kernel on its own result."""
+                return lax.fori_loop(0, TIMES, lambda _, c: fn(c, y), x)
 
-        graph, data, inputs = captured(run, x, y)
-        code = CODE["loop-kernel"]
-        codes = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
-        ways = [graph.default, graph.default.with_changes(restructure=codes)]
-        tiled, loop = microseconds(graph, data, inputs, ways, store)
-        size = ", ".join(map(str, shape))
-        print(
-            f"| {name} | {dtype}[{size}] | {tiled:.2f} | {loop:.2f} | {tiled / loop:.1f}x |",
-            flush=True,
-        )
+            graph, data, inputs = captured(run, x, y)
+            code = CODE["loop-kernel"]
+            codes = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
+            ways = [graph.default, graph.default.with_changes(restructure=codes)]
+            tiled, loop = microseconds(graph, data, inputs, ways, store)
+            size = ", ".join(map(str, shape))
+            print(
+                f"| {name} | {dtype}[{size}] | {tiled:.2f} | {loop:.2f} | {tiled / loop:.1f}x |",
+                flush=True,
+            )
 
 
 def print_reductions(store: Store) -> None:
@@ -115,28 +118,31 @@ def print_reductions(store: Store) -> None:
     sizes = " | ".join(f"{size} elements: library, us | loop" for size in SIZES)
     print(f"| reduction | {sizes} |\n| --- |{' --- | --- |' * len(SIZES)}")
     rng = np.random.default_rng(0)
-    for name, (shape, fn) in REDUCTIONS.items():
-        row: list[str] = []
-        for size in SIZES:
+    with counted(REDUCTIONS.items(), "reductions measured") as rest:
+        for name, (shape, fn) in rest:
+            row: list[str] = []
+            for size in SIZES:
 
-            def run(x: Any, fn: Callable[[Any], Any] = fn) -> Any:
-                """The reduction of an array that its last result changes."""
+                def run(x: Any, fn: Callable[[Any], Any] = fn) -> Any:
+                    """The reduction of an array that its last result changes."""
 
-                def body(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-                    """One iteration."""
-                    x = carry[0].at[(0,) * carry[0].ndim].set(carry[1])
-                    return x, fn(x).ravel()[0] * 1e-6
+                    def body(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+                        """One iteration."""
+                        x = carry[0].at[(0,) * carry[0].ndim].set(carry[1])
+                        return x, fn(x).ravel()[0] * 1e-6
 
-                return lax.fori_loop(0, TIMES, body, (x, jnp.float32(0.1)))[1]
+                    return lax.fori_loop(0, TIMES, body, (x, jnp.float32(0.1)))[1]
 
-            x = rng.random(size).astype(np.float32).reshape(shape)
-            graph, data, inputs = captured(run, x)
-            library, loop = (unit_index(graph.units, k) for k in (UnitKind.LIBRARY, UnitKind.LOOP))
-            units = graph.default.unit.copy()
-            units[~graph.default.fuse & (units == library) & graph.masks.unit[:, loop]] = loop
-            ways = [graph.default, graph.default.with_changes(unit=units)]
-            row += [f"{us:.2f}" for us in microseconds(graph, data, inputs, ways, store)]
-        print(f"| {name} | {' | '.join(row)} |", flush=True)
+                x = rng.random(size).astype(np.float32).reshape(shape)
+                graph, data, inputs = captured(run, x)
+                library, loop = (
+                    unit_index(graph.units, k) for k in (UnitKind.LIBRARY, UnitKind.LOOP)
+                )
+                units = graph.default.unit.copy()
+                units[~graph.default.fuse & (units == library) & graph.masks.unit[:, loop]] = loop
+                ways = [graph.default, graph.default.with_changes(unit=units)]
+                row += [f"{us:.2f}" for us in microseconds(graph, data, inputs, ways, store)]
+            print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
 def main() -> None:
@@ -151,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

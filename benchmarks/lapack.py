@@ -8,7 +8,9 @@ profiler's trace of every kernel, medians of twenty runs.
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.progress import counted, ended
 from graphopt.costs.opaque import wall_costs
 from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune.confirm import Runs
@@ -74,26 +77,29 @@ def main() -> None:
     print("| routine | order | matrices | call, us | native code, us | estimates, us |")
     print("| --- | --- | --- | --- | --- | --- |")
     rng = np.random.default_rng(0)
-    for name, fn in ROUTINES.items():
-        for order in ORDERS:
-            for count in COUNTS:
-                if order**3 * count > MAX_WORK:
-                    continue
-                a = rng.standard_normal((count, order, order)).astype(np.float32)
-                a = a @ a.transpose(0, 2, 1) + order * np.eye(order, dtype=np.float32)
-                b = rng.standard_normal((count, order, 1)).astype(np.float32)
-                subject = make_subject(fn, (jnp.asarray(a), jnp.asarray(b)), name=name)
-                graph = max((build_graph(data) for data, _ in subject.modules), key=len)
-                (node,) = (n for n, op in enumerate(graph.ops) if op.name == "custom-call")
-                call = nanoseconds(Runs(subject.default, False))[graph.source.names[node]]
-                times = nanoseconds(Runs(subject.compile(replaced), False))
-                native = max(ns for name, ns in times.items() if name.startswith("native_region"))
-                guess = ", ".join(f"{ns / 1e3:.1f}" for ns in wall_costs(graph, node))
-                print(
-                    f"| {name} | {order} | {count} | {call / 1e3:.1f} | {native / 1e3:.1f} | {guess} |",
-                    flush=True,
-                )
+    wanted = [
+        (name, order, count)
+        for name, order, count in itertools.product(ROUTINES, ORDERS, COUNTS)
+        if order**3 * count <= MAX_WORK
+    ]
+    with counted(wanted, "calls measured") as rest:
+        for name, order, count in rest:
+            fn = ROUTINES[name]
+            a = rng.standard_normal((count, order, order)).astype(np.float32)
+            a = a @ a.transpose(0, 2, 1) + order * np.eye(order, dtype=np.float32)
+            b = rng.standard_normal((count, order, 1)).astype(np.float32)
+            subject = make_subject(fn, (jnp.asarray(a), jnp.asarray(b)), name=name)
+            graph = max((build_graph(data) for data, _ in subject.modules), key=len)
+            (node,) = (n for n, op in enumerate(graph.ops) if op.name == "custom-call")
+            call = nanoseconds(Runs(subject.default, False))[graph.source.names[node]]
+            times = nanoseconds(Runs(subject.compile(replaced), False))
+            native = max(ns for name, ns in times.items() if name.startswith("native_region"))
+            guess = ", ".join(f"{ns / 1e3:.1f}" for ns in wall_costs(graph, node))
+            print(
+                f"| {name} | {order} | {count} | {call / 1e3:.1f} | {native / 1e3:.1f} | {guess} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

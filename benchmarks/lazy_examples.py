@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.progress import counted, ended
 from graphopt.measure.children.child import Child
 from graphopt.measure.comparing.timing import summarise
 
@@ -114,9 +115,12 @@ def main() -> None:
     )
     print("| --- " * 7 + "|")
     names = [options.only] if options.only else list(ARGUMENTS)
-    ratios = [measure(name, options.rounds) for name in names]
+    ratios = []
+    with counted(names, "examples measured") as rest:
+        for name in rest:
+            ratios.append(measure(name, options.rounds))
     print(f"\ngeometric mean {geometric_mean(ratios):.2f}x, smallest {min(ratios):.2f}x")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

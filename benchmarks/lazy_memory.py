@@ -26,6 +26,7 @@ import numpy as np
 
 import graphopt.lazy as lt
 from benchmarks.lazy_tensors import jax_training_step, lazy_loss, mlp
+from benchmarks.progress import counted, ended
 
 WARM_UP: Final = 6
 SMALL: Final = 128
@@ -104,12 +105,13 @@ def main() -> None:
         print(json.dumps(_measure(options.way, options.width, options.steps)))
         return
     print("| way | MiB at the peak |\n|---|---|")
-    for way in WAYS:
-        command = [sys.executable, "-m", "benchmarks.lazy_memory", "--way", way]
-        command += ["--width", str(options.width), "--steps", str(options.steps)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        print(f"| {way} | {json.loads(done.stdout.splitlines()[-1]):.0f} |", flush=True)
+    with counted(WAYS, "ways measured") as rest:
+        for way in rest:
+            command = [sys.executable, "-m", "benchmarks.lazy_memory", "--way", way]
+            command += ["--width", str(options.width), "--steps", str(options.steps)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            print(f"| {way} | {json.loads(done.stdout.splitlines()[-1]):.0f} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

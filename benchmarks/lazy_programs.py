@@ -10,6 +10,7 @@ the same state; the results are compared. Times are medians of interleaved runs,
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import graphopt.lazy as lt
+from benchmarks.progress import counted, ended
 
 STEPS: Final = 20
 WARM_UP: Final = 3
@@ -314,11 +316,14 @@ def main() -> None:
     )
     print("|" + "---|" * 8)
     chosen = [p for p in PROGRAMS if options.only in p.name]
-    found = [measure(program, options.rounds) for program in chosen]
+    found = []
+    with counted(chosen, "programs measured") as rest:
+        for program in rest:
+            found.append(measure(program, options.rounds))
     over_eager = geometric_mean([x["eager"] / x["lazy"] for x in found])
     over_jit = geometric_mean([x["lazy"] / x["jit"] for x in found])
     print(f"\neager / lazy {over_eager:.2f}x, lazy / jit {over_jit:.2f}x (geometric means)")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

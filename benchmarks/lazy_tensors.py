@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 
 import graphopt.lazy as lt
+from benchmarks.progress import counted
 from graphopt.lazy.record import recorder
 from graphopt.measure import Comparison, compare
 
@@ -36,10 +37,11 @@ def run_lazy_bench(console: Console, budget_s: float) -> None:
         budget_s: seconds per comparison.
     """
     console.print("| measurement | target | result |\n|---|---|---|", highlight=False)
-    for name, target, measure in _MEASUREMENTS:
-        row = f"| {name} | {target} | {measure(budget_s)} |"
-        console.print(row, highlight=False, markup=False, soft_wrap=True)
-        lt.clear_caches()
+    with counted(_MEASUREMENTS, "measurements made") as rest:
+        for name, target, measure in rest:
+            row = f"| {name} | {target} | {measure(budget_s)} |"
+            console.print(row, highlight=False, markup=False, soft_wrap=True)
+            lt.clear_caches()
 
 
 def _ratio(found: Comparison) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
+from benchmarks.progress import counted
 from benchmarks.searching import (
     EVALUATIONS,
     Best,
@@ -261,17 +262,18 @@ def bench_methods(console: Console, out: Path, graphs: Sequence[str] = ()) -> No
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"| program | {' | '.join(names)} |\n|{' --- |' * (1 + len(names))}")
     rows = []
-    for program in searched_programs(graphs):
-        row = known.get(program.name)
-        if row is None:
-            try:
-                row = compare_methods(program, policy)
-            except Exception as error:  # a program that fails is named; the others go on
-                say(f"| {program.name} | failed: {error} |")
-                continue
-            add_to_journal(path, asdict(row) | mark)
-        say(str(row))
-        rows.append(row)
+    with counted(searched_programs(graphs), "programs searched") as rest:
+        for program in rest:
+            row = known.get(program.name)
+            if row is None:
+                try:
+                    row = compare_methods(program, policy)
+                except Exception as error:  # a program that fails is named; the others go on
+                    say(f"| {program.name} | failed: {error} |")
+                    continue
+                add_to_journal(path, asdict(row) | mark)
+            say(str(row))
+            rows.append(row)
     say(summary(rows))
     say(learning_curves(rows, EVALUATIONS))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from statistics import geometric_mean, median
@@ -20,8 +20,10 @@ from typing import Final
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 
 from benchmarks.placement_real import make_table
+from benchmarks.progress import counted, interrupted
 from graphopt.corpus.placement import LARGE, LargeModel
 from graphopt.corpus.placement.recurrent import translation
 from graphopt.learn.placement.train import fine_tune, search
@@ -32,7 +34,8 @@ from graphopt.placement.event_loop import run_event_loop
 from graphopt.placement.flat import flatten
 from graphopt.placement.search import anneal, evolve
 from graphopt.placement.simulator import Simulator
-from graphopt.policy.placement import block_graph, load_policy
+from graphopt.policy.placement import PlacementPolicy, block_graph, load_policy
+from graphopt.progress import waiting
 
 EVALUATIONS: Final = 400
 """Placements that each search may score, the classical ones it starts from included."""
@@ -104,13 +107,20 @@ def bench_models(console: Console, budget_s: float) -> None:
     large_first = sorted(range(len(LARGE)), key=lambda m: -LARGE[m].devices)
     spawn = multiprocessing.get_context("spawn")  # jax does not survive a fork
     with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool:
-        waiting = {(n, m): pool.submit(model_row, m, n) for m in large_first for n in names}
-        rows = {key: job.result() for key, job in waiting.items()}
+        jobs = {(n, m): pool.submit(model_row, m, n) for m in large_first for n in names}
+        rows: dict[tuple[str, int], ModelRow] = {}
+        with counted(jobs.items(), "models searched", console) as rest:
+            for key, job in rest:
+                rows[key] = job.result()
+        pool.shutdown(wait=not interrupted(), cancel_futures=True)
     for name in names:
-        _print_models(console, name, [rows[name, m] for m in range(len(LARGE))])
+        found = {m: rows[name, m] for m in range(len(LARGE)) if (name, m) in rows}
+        if found:
+            _print_models(console, name, found)
 
 
-def _print_models(console: Console, accelerator: str, rows: list[ModelRow]) -> None:
+def _print_models(console: Console, accelerator: str, found: Mapping[int, ModelRow]) -> None:
+    rows = list(found.values())
     updates = max(row.updates for row in rows)
     titles = (
         f"simulated step time, ms, on {accelerator}: placements without a search (no: out of memory)",
@@ -124,7 +134,8 @@ def _print_models(console: Console, accelerator: str, rows: list[ModelRow]) -> N
         make_table(title, "model", *columns)
         for title, columns in zip(titles, (("tasks", *BASELINES), searched), strict=True)
     )
-    for model, row in zip(LARGE, rows, strict=True):
+    for number, row in found.items():
+        model = LARGE[number]
         name = f"{model.name} ({model.devices})"
         seconds = (
             min(row.classical),
@@ -183,6 +194,12 @@ def bench_scale(console: Console, budget_s: float) -> None:
     """Scoring and placing a graph of more than 80,000 tasks on eight devices."""
     del budget_s
     policy = load_policy()
+    with waiting(console, "tracing, scoring and placing 80,000 tasks"):
+        table = _scale_table(policy)
+    console.print(table)
+
+
+def _scale_table(policy: PlacementPolicy) -> Table:
     problem = problem_of(SCALE_MODEL, "p100")
     simulator = problem.simulator
     rng = np.random.default_rng(0)
@@ -197,7 +214,7 @@ def bench_scale(console: Console, budget_s: float) -> None:
     table.add_row("placements per second, batched", f"{1 / batched:.1f}")
     table.add_row("placements per second, plain event loop", f"{1 / plain:.2f}")
     table.add_row("seconds to place with the policy, from the task graph", f"{place_s:.1f}")
-    console.print(table)
+    return table
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
+from benchmarks.progress import counted
 from graphopt import jax_private
 from graphopt.corpus.placement import BRANCHING, PLACEMENT
 from graphopt.corpus.program import Program
@@ -67,7 +68,7 @@ def two_devices() -> bool:
 
 def in_child(name: str, budget_s: float) -> None:
     """Runs a benchmark in a process of its own."""
-    command = [sys.executable, "-m", "graphopt", "bench", name, "--budget-s", str(budget_s)]
+    command = [sys.executable, "-m", "benchmarks", name, "--budget-s", str(budget_s)]
     subprocess.run(command, check=True)
 
 
@@ -83,24 +84,25 @@ def bench_real(console: Console, budget_s: float) -> None:
         "equal", "how",
     )  # fmt: skip
     rows: dict[str, tuple[Comparison, bool]] = {}
-    for program in (*PLACEMENT, *select_corpus("tuning").values()):
-        fn, args = program.build()
-        default, placed = jax.jit(fn), place(fn, devices)
-        placed(*args)
-        plan = placed.plans[0]
-        difference = compare_outputs(default(*args), placed(*args), slack=10.0)
-        found = compare(_run(default, args), _run(placed, args), budget_s=budget_s)
-        rows[program.name] = found, difference.equal
-        table.add_row(
-            program.name, f"{found.baseline_s * 1e3:.3f}", f"{found.candidate_s * 1e3:.3f}",
-            f"{found.speedup:.2f}", f"{found.low:.2f}-{found.high:.2f}", str(plan.segments),
-            f"{plan.plan_s:.1f}", f"{difference.relative:.1e}", "yes" if difference.equal else "NO",
-            plan.reason,
-        )  # fmt: skip
+    with counted((*PLACEMENT, *select_corpus("tuning").values()), "programs placed") as rest:
+        for program in rest:
+            fn, args = program.build()
+            default, placed = jax.jit(fn), place(fn, devices)
+            placed(*args)
+            plan = placed.plans[0]
+            difference = compare_outputs(default(*args), placed(*args), slack=10.0)
+            found = compare(_run(default, args), _run(placed, args), budget_s=budget_s)
+            rows[program.name] = found, difference.equal
+            table.add_row(
+                program.name, f"{found.baseline_s * 1e3:.3f}", f"{found.candidate_s * 1e3:.3f}",
+                f"{found.speedup:.2f}", f"{found.low:.2f}-{found.high:.2f}", str(plan.segments),
+                f"{plan.plan_s:.1f}", f"{difference.relative:.1e}", "yes" if difference.equal else "NO",
+                plan.reason,
+            )  # fmt: skip
     console.print(table)
     ratios = {name: found.speedup for name, (found, _) in rows.items()}
     slowest = min(ratios, key=lambda name: ratios[name])
-    branching = [ratios[name] for name in BRANCHING.names()]
+    branching = [ratios[name] for name in BRANCHING.names() if name in ratios]
     below = [name for name, ratio in ratios.items() if ratio < LEAST_RATIO]
     console.print(
         f"one device's time / placed time: branching programs geometric mean "
@@ -124,22 +126,28 @@ def bench_model(console: Console, budget_s: float) -> None:
     pooled: list[NDArray[np.float64]] = []
     correlations = []
     begun = time.perf_counter()
-    for program in PLACEMENT:
-        done = sum(map(len, pooled)), len(pooled)
-        spent = time.perf_counter() - begun
-        if spent > LONG_S and all(d >= e for d, e in zip(done, ENOUGH, strict=True)):
-            console.print(f"not measured after {spent:.0f} s: {program.name}")
-            continue
-        rows = _random_placements(program, devices)
-        correlation, errors = spearman(rows[:, 0], rows[:, 1]), np.abs(rows[:, 0] / rows[:, 1] - 1)
-        pooled.append(rows / rows[0, 1])
-        correlations.append(correlation)
-        console.print(f"{program.name}: {len(rows)} placements, rank correlation {correlation:.2f}")
-        table.add_row(
-            program.name, str(len(rows)),
-            f"{rows[:, 1].min() * 1e3:.2f}-{rows[:, 1].max() * 1e3:.2f}", f"{correlation:.2f}",
-            f"{np.median(errors):.0%}", f"{np.quantile(errors, 0.9):.0%}",
-        )  # fmt: skip
+    with counted(PLACEMENT, "programs placed") as rest:
+        for program in rest:
+            done = sum(map(len, pooled)), len(pooled)
+            spent = time.perf_counter() - begun
+            if spent > LONG_S and all(d >= e for d, e in zip(done, ENOUGH, strict=True)):
+                console.print(f"not measured after {spent:.0f} s: {program.name}")
+                continue
+            rows = _random_placements(program, devices)
+            correlation, errors = (
+                spearman(rows[:, 0], rows[:, 1]),
+                np.abs(rows[:, 0] / rows[:, 1] - 1),
+            )
+            pooled.append(rows / rows[0, 1])
+            correlations.append(correlation)
+            console.print(
+                f"{program.name}: {len(rows)} placements, rank correlation {correlation:.2f}"
+            )
+            table.add_row(
+                program.name, str(len(rows)),
+                f"{rows[:, 1].min() * 1e3:.2f}-{rows[:, 1].max() * 1e3:.2f}", f"{correlation:.2f}",
+                f"{np.median(errors):.0%}", f"{np.quantile(errors, 0.9):.0%}",
+            )  # fmt: skip
     console.print(table)
     together = np.concatenate(pooled)
     console.print(

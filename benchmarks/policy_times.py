@@ -10,6 +10,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.progress import counted
 from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.demo import DEMO
 from graphopt.hlo import Graph, build_graph
@@ -38,18 +39,19 @@ def bench_policy(console: Console, budget_s: float) -> None:
         table.add_column(column, justify="right")
     checkpoint, loading = _timed(lambda: load(SHIPPED), _SMALL_REPEATS)
     network, decide = checkpoint.policy().network, checkpoint.decider()
-    for size in SIZES:
-        graph = graph_of(size)
-        _ = graph.masks  # needed by any policy
-        repeats = _SMALL_REPEATS if size < _LARGE else 3
-        with gc_paused():
-            start, first = _timed(lambda g=graph: heuristic_steps(g, STEPS), repeats)  # type: ignore[misc]
-            features, told = _timed(lambda g=graph, s=start: extract(g, None, s), repeats)  # type: ignore[misc]
-            encoded, trunk = _timed(lambda f=features: network.encode(f), repeats)  # type: ignore[misc]
-            _, heads = _timed(lambda e=encoded: network.decode(e, most_likely), repeats)  # type: ignore[misc]
-            _, choice = _timed(lambda g=graph: decide(g), repeats)  # type: ignore[misc]
-        row = (first, told, trunk, heads, choice)
-        table.add_row(f"{len(graph):,}", *(f"{1e3 * value:.1f}" for value in row))
+    with counted(SIZES, "sizes measured") as rest:
+        for size in rest:
+            graph = graph_of(size)
+            _ = graph.masks  # needed by any policy
+            repeats = _SMALL_REPEATS if size < _LARGE else 3
+            with gc_paused():
+                start, first = _timed(lambda g=graph: heuristic_steps(g, STEPS), repeats)  # type: ignore[misc]
+                features, told = _timed(lambda g=graph, s=start: extract(g, None, s), repeats)  # type: ignore[misc]
+                encoded, trunk = _timed(lambda f=features: network.encode(f), repeats)  # type: ignore[misc]
+                _, heads = _timed(lambda e=encoded: network.decode(e, most_likely), repeats)  # type: ignore[misc]
+                _, choice = _timed(lambda g=graph: decide(g), repeats)  # type: ignore[misc]
+            row = (first, told, trunk, heads, choice)
+            table.add_row(f"{len(graph):,}", *(f"{1e3 * value:.1f}" for value in row))
     console.print(table)
     console.print(f"loading the checkpoint: {1e3 * loading:.1f} ms")
 

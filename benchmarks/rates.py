@@ -13,7 +13,9 @@ windows: by XLA's loop kernel and in native code, and as shifted arrays in both.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from benchmarks.progress import counted, ended
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
@@ -171,10 +174,11 @@ def ways(graph: Graph) -> list[Decisions | None]:
 def print_operations(only: str, store: Store) -> None:
     """A Markdown table of elementwise operations and reductions."""
     print("| operation | ns per element, f32 | f64 |\n| --- | --- | --- |")
-    for name, fn in OPERATIONS.items():
-        if name.startswith(only):
-            row = [f"{per_element(fn, dtype, store):.2f}" for dtype in (np.float32, np.float64)]
-            print(f"| {name} | {' | '.join(row)} |", flush=True)
+    with counted(OPERATIONS.items(), "operations measured") as rest:
+        for name, fn in rest:
+            if name.startswith(only):
+                row = [f"{per_element(fn, dtype, store):.2f}" for dtype in (np.float32, np.float64)]
+                print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
 def print_products(store: Store) -> None:
@@ -184,8 +188,8 @@ def print_products(store: Store) -> None:
         "| native, in blocks | native, as a reduction | loop kernel, as a reduction |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for form in FORMS:
-        for sizes in (*PRODUCTS, *BATCHES):
+    with counted(itertools.product(FORMS, (*PRODUCTS, *BATCHES)), "products measured") as rest:
+        for form, sizes in rest:
             row = [f"{ns / 1e3:.2f}" if ns == ns else "-" for ns in product_ns(form, sizes, store)]
             print(f"| {form} | {', '.join(map(str, sizes))} | {' | '.join(row)} |", flush=True)
 
@@ -220,9 +224,10 @@ def print_windows(store: Store) -> None:
         "| window | loop kernel, ns per element | native | shifted, loop kernels | shifted, native |"
     )
     print("| --- | --- | --- | --- | --- |")
-    for name in WINDOWS:
-        row = [f"{ns:.2f}" for ns in window_ns(name, store)]
-        print(f"| {name} | {' | '.join(row)} |", flush=True)
+    with counted(WINDOWS, "windows measured") as rest:
+        for name in rest:
+            row = [f"{ns:.2f}" for ns in window_ns(name, store)]
+            print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
 def main() -> None:
@@ -244,4 +249,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

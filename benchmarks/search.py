@@ -19,6 +19,7 @@ from typing import Final
 
 from rich.console import Console
 
+from benchmarks.progress import counted
 from benchmarks.searching import EVALUATIONS, measure_long, searched_programs, tuner_bests
 from graphopt.corpus.program import Program
 from graphopt.hlo import build_graph
@@ -123,12 +124,13 @@ def bench_search(console: Console, out: Path, graphs: Sequence[str] = ()) -> Non
     )
     known = Finished(out / "search.jsonl", policy.key)
     rows = []
-    for program in searched_programs(graphs):
-        row = known.rows.get(program.name) or _row(program, policy, console)
-        if row is not None:
-            console.print(str(row), highlight=False)
-            rows.append(row)
-            known.add(row)
+    with counted(searched_programs(graphs), "programs searched") as rest:
+        for program in rest:
+            row = known.rows.get(program.name) or _row(program, policy, console)
+            if row is not None:
+                console.print(str(row), highlight=False)
+                rows.append(row)
+                known.add(row)
     summarise(rows, console)
 
 

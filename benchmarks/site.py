@@ -1,7 +1,7 @@
 """What the site of the documents shows beside the pages in ``docs``: pages made when it is built.
 
 The command line comes from the commands' own help, rules and rows from their tables. mkdocs calls
-`on_files` and `on_page_markdown`; see ``mkdocs.yml``.
+`on_files` and `on_page_markdown`; see ``mkdocs.yml``. ``python -m benchmarks.site PAGE`` prints a page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+Row = tuple[str, ...]
+"""A name, and what is said of it."""
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 WIDTH: Final = "84"
@@ -48,27 +51,35 @@ def commands() -> str:
 
 
 def rules() -> str:
-    """The page on rules, rows of restructuring and execution units."""
+    """The page on rules, rows of restructuring, alternatives, forms, refusals, rewards and units."""
     lines = [
         "# Rules, rows and units",
         "",
         "What `explain` and `report()` name. Every rule says why a decision is not allowed.",
         "",
         *_section("Rules of decisions", ("rule", "why"), _rules()),
-        *_section("Rows of restructuring", ("row", "what it replaces"), _rows()),
+        *_section(
+            "Rows of restructuring",
+            ("row", "what it is for", "what is written", "results"),
+            _rows(),
+        ),
         *_section("Rules of rows", ("rule", "why"), _rules_of_rows()),
+        *_section("Alternatives", ("alternative", "its site"), _alternatives()),
         *_section("Forms of operations", ("form", "what it does"), _forms()),
+        *_section("Refused by tuning in the background", ("reason", "why"), _refusals()),
+        *_section("Rewards", ("source", "cost of a vector", "deterministic"), _rewards()),
         *_section("Execution units of this machine", ("unit", "kind"), _units()),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _section(title: str, headings: tuple[str, str], rows: Iterator[tuple[str, str]]) -> list[str]:
-    body = [f"| `{name}` | {text} |" for name, text in rows]
-    return [f"## {title}", "", f"| {headings[0]} | {headings[1]} |", "| --- | --- |", *body, ""]
+def _section(title: str, headings: Row, rows: Iterator[Row]) -> list[str]:
+    body = [f"| `{row[0]}` | {' | '.join(row[1:])} |" for row in rows]
+    rule = "| --- " * len(headings) + "|"
+    return [f"## {title}", "", f"| {' | '.join(headings)} |", rule, *body, ""]
 
 
-def _rules() -> Iterator[tuple[str, str]]:
+def _rules() -> Iterator[Row]:
     from graphopt.hlo.legal.rules import ALL_RULES
 
     seen = set()
@@ -78,32 +89,65 @@ def _rules() -> Iterator[tuple[str, str]]:
             yield rule.name, rule.message
 
 
-def _rows() -> Iterator[tuple[str, str]]:
+def _rows() -> Iterator[Row]:
     from graphopt.hlo.restructure.table import RESTRUCTURES
 
-    for row in RESTRUCTURES:
-        summary = (sys.modules[row.forbids.__module__].__doc__ or "").strip().splitlines()[0]
-        yield row.name, summary
+    for row in RESTRUCTURES[1:]:
+        purpose = (sys.modules[row.forbids.__module__].__doc__ or "").strip().splitlines()[0]
+        yield row.name, purpose, row.summary, "bit-equal" if row.exact else "equal to rounding"
 
 
-def _rules_of_rows() -> Iterator[tuple[str, str]]:
+def _alternatives() -> Iterator[Row]:
+    from graphopt.policy.alternatives.alternative import KINDS
+
+    yield from ((kind.name, kind.site) for kind in KINDS)
+
+
+def _rules_of_rows() -> Iterator[Row]:
     from graphopt.hlo.restructure.table import RULES
 
     yield from RULES.items()
 
 
-def _forms() -> Iterator[tuple[str, str]]:
+def _forms() -> Iterator[Row]:
     from graphopt.forms.table import FORMS
 
     for form in FORMS:
         yield form.name, form.summary
 
 
-def _units() -> Iterator[tuple[str, str]]:
+def _refusals() -> Iterator[Row]:
+    from graphopt.learn.background.refusals import REFUSALS
+
+    yield from ((refusal.name, refusal.message) for refusal in REFUSALS)
+
+
+def _rewards() -> Iterator[Row]:
+    from graphopt.env.rewards import SOURCES
+
+    for source in SOURCES.values():
+        yield source.name, source.cost, "yes" if source.deterministic else "no"
+
+
+def _units() -> Iterator[Row]:
     from graphopt.machine import probe
 
     for unit in probe().units:
         yield unit.name, unit.kind.name.lower()
+
+
+def packages() -> str:
+    """The page on the packages of graphopt, and what each may import."""
+    from benchmarks.layers import page
+
+    return page()
+
+
+def metrics() -> str:
+    """The page on the metrics of training."""
+    from graphopt.learn.training.metrics import page
+
+    return page()
 
 
 def families() -> str:
@@ -135,8 +179,10 @@ def forms() -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "forms.md": forms,
     "heuristic.md": heuristic,
+    "metrics.md": metrics,
     "reference/commands.md": commands,
     "reference/families.md": families,
+    "reference/packages.md": packages,
     "reference/rules.md": rules,
 }
 """Path in the site -> what makes it."""
@@ -152,10 +198,16 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Leaves the text of links to files of the repository beside ``docs``; called by mkdocs.
+    """Completes tables, and leaves the text of links to files beside ``docs``; called by mkdocs.
 
-    Where the repository is browsed such links work; the site does not hold what they lead to.
+    Where the repository is browsed such links work; the site does not hold what they lead to. Of tables of
+    results, pages in the repository have some rows, and those of the site all.
     """
+    if page.file.src_uri.startswith("results/"):
+        from benchmarks.results.pages import with_all_rows
+        from benchmarks.results.record import load_all
+
+        markdown = with_all_rows(markdown, load_all())
     docs = Path(config.docs_dir)
     folder = (docs / page.file.src_uri).parent
 
@@ -164,3 +216,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return link[1] if target.exists() and not target.is_relative_to(docs) else link[0]
 
     return re.sub(r"\[([^\]]+)\]\((\.\./[^)\s]+)\)", outside, markdown)
+
+
+if __name__ == "__main__":
+    asked = sys.argv[1:] or [""]
+    if asked[0] not in PAGES:
+        sys.exit(f"usage: python -m benchmarks.site PAGE, where PAGE is one of {', '.join(PAGES)}")
+    print(PAGES[asked[0]](), end="")

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +21,11 @@ from typing import Any, Final
 
 import numpy as np
 import sqlalchemy as sa
+from rich.console import Console
 
+from benchmarks.progress import ended
 from graphopt.measure.adoption import StoredWinners
+from graphopt.progress import waiting
 from graphopt.store import Store, Winner
 from graphopt.store.engines.roles import initialise
 from graphopt.store.schema.tables import winners
@@ -203,12 +207,22 @@ def print_times(title: str, found: Iterator[Times]) -> list[Times]:
     print(f"| {title} | what | median, ms | 99 of 100, ms | longest, ms | times |", flush=True)
     print("| --- | --- | --- | --- | --- | --- |")
     done = []
-    for row in found:
+    for row in _waited(found, title):
         numbers = f"{row.median_ms:.3f} | {row.p99_ms:.3f} | {row.most_ms:.3f}"
         print(f"| {row.store} | {row.what} | {numbers} | {row.count} |", flush=True)
         done.append(row)
     print()
     return done
+
+
+def _waited(found: Iterator[Times], title: str) -> Iterator[Times]:
+    """The same rows; a line says how long the next one has been waited for."""
+    while True:
+        with waiting(Console(), f"{title}: measuring"):
+            row = next(found, None)
+        if row is None:
+            return
+        yield row
 
 
 def megabytes_of(store: Store) -> float:
@@ -236,7 +250,8 @@ def main() -> None:
         done = []
         for name, store in stores.items():
             start = time.perf_counter()
-            fill(store, options.rows)
+            with waiting(Console(), f"writing {options.rows:,} winners to {name}"):
+                fill(store, options.rows)
             size = f"{megabytes_of(store):,.0f} MB"
             print(
                 f"{name}: {options.rows:,} winners, {size}, {time.perf_counter() - start:.0f} s\n"
@@ -249,4 +264,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.progress import counted
 from graphopt.corpus.workloads import build_program, builtin_programs
 from graphopt.costs.model import CostModel
 from graphopt.errors import GraphOptError
@@ -125,17 +126,18 @@ def bench_composition(console: Console, names: Sequence[str] = COMPOSED) -> list
     """Prints a row per program, then how well predictions hold."""
     table = Table("program", "tasks", "share", "predicted", "measured", "95 %")
     rows = []
-    for name in names:
-        try:
-            row = composition(name)
-        except GraphOptError as error:
-            console.print(f"{name}: {error.what}")
-            continue
-        rows.append(row)
-        table.add_row(
-            row.name, str(row.tasks), f"{row.share:.0%}", f"{np.exp(row.predicted):.2f}x",
-            f"{np.exp(row.measured):.2f}x", f"{np.exp(row.low):.2f} to {np.exp(row.high):.2f}",
-        )  # fmt: skip
+    with counted(names, "programs composed") as rest:
+        for name in rest:
+            try:
+                row = composition(name)
+            except GraphOptError as error:
+                console.print(f"{name}: {error.what}")
+                continue
+            rows.append(row)
+            table.add_row(
+                row.name, str(row.tasks), f"{row.share:.0%}", f"{np.exp(row.predicted):.2f}x",
+                f"{np.exp(row.measured):.2f}x", f"{np.exp(row.low):.2f} to {np.exp(row.high):.2f}",
+            )  # fmt: skip
     console.print(table)
     if len(rows) > 2:
         told = np.array([row.predicted for row in rows])
@@ -173,17 +175,18 @@ def bench_tasks(console: Console, budget_s: float, names: Sequence[str] = ()) ->
         "program", "nodes", "tasks", "duels", "duels/min", "predicted", "measured", "95 %"
     )
     rows = []
-    for name in names or PROGRAMS:
-        try:
-            row = composed(name, budget_s)
-        except GraphOptError as error:
-            console.print(f"{name}: {error.what}")
-            continue
-        rows.append(row)
-        table.add_row(
-            row.name, str(row.nodes), str(row.tasks), str(row.duels),
-            f"{60 * row.duels / row.seconds:.0f}", f"{np.exp(row.predicted):.3f}x",
-            f"{np.exp(row.measured):.3f}x", f"{np.exp(row.low):.3f} to {np.exp(row.high):.3f}",
-        )  # fmt: skip
+    with counted(names or PROGRAMS, "programs searched") as rest:
+        for name in rest:
+            try:
+                row = composed(name, budget_s)
+            except GraphOptError as error:
+                console.print(f"{name}: {error.what}")
+                continue
+            rows.append(row)
+            table.add_row(
+                row.name, str(row.nodes), str(row.tasks), str(row.duels),
+                f"{60 * row.duels / row.seconds:.0f}", f"{np.exp(row.predicted):.3f}x",
+                f"{np.exp(row.measured):.3f}x", f"{np.exp(row.low):.3f} to {np.exp(row.high):.3f}",
+            )  # fmt: skip
     console.print(table)
     return rows

@@ -18,6 +18,8 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import IO, Any
 
+from benchmarks.progress import counted, ended
+
 OFF = "--xla_backend_extra_options=xla_cpu_disable_loop_unrolling"
 SAMPLES = 9
 SAMPLE_S = 0.01
@@ -96,15 +98,20 @@ def main() -> None:
     children = [child(options.workloads, flags) for flags in ("", OFF)]
     ratios: dict[str, float] = {}
     print("| program | unrolled, us | not unrolled | ratio |\n| --- | --- | --- | --- |")
-    for name in select_corpus(options.workloads):
-        unrolled, rolled = (ask(process, name) for process in children)
-        if unrolled is None or rolled is None:
-            continue
-        ratios[name] = unrolled / rolled
-        if not 0.94 < ratios[name] < 1.06:
-            print(f"| {name} | {unrolled:.1f} | {rolled:.1f} | {ratios[name]:.2f}x |", flush=True)
+    with counted(select_corpus(options.workloads), "programs timed") as rest:
+        for name in rest:
+            unrolled, rolled = (ask(process, name) for process in children)
+            if unrolled is None or rolled is None:
+                continue
+            ratios[name] = unrolled / rolled
+            if not 0.94 < ratios[name] < 1.06:
+                print(
+                    f"| {name} | {unrolled:.1f} | {rolled:.1f} | {ratios[name]:.2f}x |", flush=True
+                )
     for process in children:
         process.kill()
+    if not ratios:
+        return
     better = [max(1.0, ratio) for ratio in ratios.values()]
     print(f"\n{len(ratios)} programs: without unrolling {geometric_mean(ratios.values()):.2f}x,")
     print(f"the better of the two {geometric_mean(better):.2f}x;", end=" ")
@@ -114,4 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

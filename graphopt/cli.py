@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Union
 
 import tyro
+from rich.console import Console
 
 from graphopt.errors import exit_status
 from graphopt.evaluate.commands.store import Store
@@ -258,8 +259,10 @@ class Doctor:
 
             return 0 if run_calibration() else 1
         from graphopt.evaluate.commands.doctor import diagnose
+        from graphopt.progress import waiting
 
-        text, healthy = diagnose()
+        with waiting(Console(), "compiling small programs"):
+            text, healthy = diagnose()
         print(text)
         return 0 if healthy else 1
 

@@ -12,7 +12,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 NOT_RUN = re.compile(r"<!-- not run: .+ -->\n\Z")
 """What stands above a block that cannot run here, with the reason."""
 
-FIRST = "placement.md"
+FIRST = "several-devices.md"
 """Its block sets the number of devices, which must come before jax is used."""
 
 SMALLER = {

@@ -12,45 +12,11 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from benchmarks import layers
+from benchmarks.layers import LAYERS
 
 PACKAGE = Path(graphopt.__file__).parent
 
-# Lowest first. A module imports from its own layer and from lower ones, nothing else.
-LAYERS = (
-    "errors",
-    "closing",
-    "progress",
-    "extras",
-    "files",
-    "locations",
-    "jax_private",
-    "version",
-    "outcomes",
-    "xla_hook",
-    "machine",
-    "hlo",
-    "costs",
-    "forms",
-    "store",
-    "executing",
-    "measure",
-    "placement",
-    "corpus",
-    "render",
-    "policy",
-    "tasks",
-    "env",
-    "learn",
-    "own_jit",
-    "policy_guard",
-    "plugin",
-    "devices",
-    "lazy",
-    "evaluate",
-    "graphopt",  # the package's own __init__: what users import
-    "cli",
-    "__main__",
-)
 PRIVATE_HOME = "jax_private"
 # A string that is nothing but such a name is for import_module; prose may mention private names.
 DOTTED_NAME = re.compile(r"[\w.]+")
@@ -163,15 +129,6 @@ def test_folders_and_modules_are_small():
     assert too_long({module: path.read_text() for module, path in SOURCES.items()}, 400) == []
 
 
-def table_rows() -> dict[str, set[str] | None]:
-    """Package -> packages beside it that docs/architecture.md lets it import; None for the layers above."""
-    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
-    page = page.split("## Where things are")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `([\w/]+)` \| .+ \| ([^|]+) \|$", page, re.MULTILINE)
-    above = "the layers above"
-    return {p: None if may == above else set(re.findall(r"`(\w+)`", may)) for p, may in rows}
-
-
 def beside(module: str, imported: str, depth: int) -> str | None:
     """The package beside the module's, at a depth of the tree, that an import belongs to."""
     own, other = module.split(".")[:-1], imported.split(".")[:-1]
@@ -181,14 +138,15 @@ def beside(module: str, imported: str, depth: int) -> str | None:
 
 def test_the_table_of_packages_is_complete_and_in_order():
     packages = {"/".join(m.split(".")[1:]) for m, p in SOURCES.items() if p.name == "__init__.py"}
-    rows = table_rows()
-    assert set(rows) == packages - {""}
-    layers = [package for package, may in rows.items() if may is None]
-    assert layers == [name for name in LAYERS if name in layers]
+    assert set(layers.packages()) == packages - {""}
+    tops = [package for package in layers.packages() if "/" not in package]
+    assert tops == [name for name in LAYERS if name in tops]
+    assert set(layers.BESIDE) == {package for package in packages if "/" in package}
+    rows = re.findall(r"^\| `([\w/]+)` \| (.+) \| .+ \|$", layers.page(), re.MULTILINE)
+    assert [name for name, purpose in rows if purpose.strip()] == layers.packages()
 
 
 def test_packages_import_what_the_table_lets_them():
-    rows = table_rows()
     sources = {
         module: (path.read_text(), path.name == "__init__.py") for module, path in SOURCES.items()
     }
@@ -200,7 +158,7 @@ def test_packages_import_what_the_table_lets_them():
             for depth in range(2, module.count(".")):
                 package = beside(module, name, depth)
                 own = "/".join(module.split(".")[1 : depth + 1])
-                if package is not None and package not in (rows[own] or ()):
+                if package is not None and package not in layers.BESIDE.get(own, ()):
                     wrong.append(f"{module} imports {package}, which the table does not let it")
     assert wrong == []
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.conformance.harnesses import FORMS, HARNESSES
+from benchmarks.progress import counted, ended
 from graphopt.measure.children.child import ChildFailure
 from graphopt.measure.children.pool import ask_all
 from graphopt.store.journal import add_to_journal, read_journal
@@ -52,10 +53,10 @@ def run(asked: list[tuple[str, Row]], journal: Path, workers: int) -> None:
             print(f"{name} {trial}: {result}", flush=True)
 
     command = ["-m", "benchmarks.conformance.worker"]
-    for start in range(0, len(asked), AT_ONCE):
-        print(f"... {len(asked) - start} programs to go", file=sys.stderr, flush=True)
-        some = asked[start : start + AT_ONCE]
-        ask_all(command, some, tell=tell, workers=workers, timeout_s=TIMEOUT_S)
+    with counted(range(0, len(asked), AT_ONCE), f"times {AT_ONCE} programs tried") as rest:
+        for start in rest:
+            some = asked[start : start + AT_ONCE]
+            ask_all(command, some, tell=tell, workers=workers, timeout_s=TIMEOUT_S)
 
 
 def failures(answer: Row) -> list[tuple[str, Row]]:
@@ -94,4 +95,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from benchmarks.conformance.harnesses import HARNESSES, program
+from benchmarks.progress import counted, ended
 from graphopt import forms
 from graphopt.forms.table import BY_PRIMITIVE
 from graphopt.measure import compare_outputs
@@ -75,12 +76,13 @@ def main() -> int:
     np.seterr(all="ignore")
     equal: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
-    for name in names(options.only, options.every):
-        for kind in options.kinds:
-            for form, what in trials(name, kind):
-                (wrong if what else equal)[form] += 1
-                if what:
-                    print(f"{form}: {name} {kind}: {what}", flush=True)
+    with counted(names(options.only, options.every), "programs tried") as rest:
+        for name in rest:
+            for kind in options.kinds:
+                for form, what in trials(name, kind):
+                    (wrong if what else equal)[form] += 1
+                    if what:
+                        print(f"{form}: {name} {kind}: {what}", flush=True)
     print(f"jax {jax.__version__}\n| form | equal | different |\n|---|---|---|")
     for form in forms.FORMS:
         print(f"| {form.name} | {equal[form.name]} | {wrong[form.name]} |")
@@ -88,4 +90,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

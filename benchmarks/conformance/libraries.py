@@ -29,6 +29,8 @@ from typing import Final
 
 import jax
 
+from benchmarks.progress import counted, ended
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARIES: Final = {
@@ -226,19 +228,20 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     print(HEAD, flush=True)
     bad = False
-    for name in options.only:
-        result = folder / f"{name}.json"
-        if result.exists():
-            comparison = Comparison(**json.loads(result.read_text()))
-        else:
-            comparison = check(name, folder, options.limit_s)
-            result.write_text(json.dumps(asdict(comparison), indent=1))
-        bad = bad or bool(comparison.ours) or comparison.killed
-        print(comparison.line(), flush=True)
-        for test in comparison.ours:
-            print(f"  only with graphopt: {test}", flush=True)
+    with counted(options.only, "libraries tested") as rest:
+        for name in rest:
+            result = folder / f"{name}.json"
+            if result.exists():
+                comparison = Comparison(**json.loads(result.read_text()))
+            else:
+                comparison = check(name, folder, options.limit_s)
+                result.write_text(json.dumps(asdict(comparison), indent=1))
+            bad = bad or bool(comparison.ours) or comparison.killed
+            print(comparison.line(), flush=True)
+            for test in comparison.ours:
+                print(f"  only with graphopt: {test}", flush=True)
     return int(bad)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -5,12 +5,15 @@ The cluster is Ray's own for tests: several nodes on this machine. Each part pri
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from benchmarks.progress import ended
 
 PARTS = {
     "throughput": "benchmarks.fleet.throughput:run",
@@ -44,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

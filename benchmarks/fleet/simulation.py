@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks.fleet.cluster import write
 from benchmarks.fleet.service_times import PATH
+from benchmarks.progress import counted
 
 MACHINES: Final = (1, 10, 100, 1000)
 DRIVERS: Final = (1, 4, 16)
@@ -120,12 +121,11 @@ class Model:
 def run(count: int, out: Path) -> None:
     """All sizes; `count` limits the machines."""
     times = json.loads(PATH.read_text())
-    rows = [
-        Model(times, machines, drivers).run()
-        for drivers in DRIVERS
-        for machines in MACHINES
-        if not count or machines <= count
-    ]
+    wanted = [(d, m) for d in DRIVERS for m in MACHINES if not count or m <= count]
+    rows = []
+    with counted(wanted, "sizes simulated") as rest:
+        for drivers, machines in rest:
+            rows.append(Model(times, machines, drivers).run())
     table = Table(title=f"simulated collecting; a row costs the store {ROW_S * 1e3:g} ms")
     for name in (
         "drivers",

@@ -12,6 +12,7 @@ from rich.table import Table
 from benchmarks.fleet.cluster import cluster, write
 from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Request
+from graphopt.progress import waiting
 
 SECONDS: Final = 2.0
 EACH: Final = 8
@@ -52,7 +53,11 @@ def _request(number: int, seconds: float) -> Request:
 
 def run(count: int, out: Path) -> None:
     """One node, and four (or `count`)."""
-    rows = [answered(1), answered(count or 4)]
+    console = Console(width=100)
+    rows = []
+    for nodes in (1, count or 4):
+        with waiting(console, f"{EACH * nodes} requests of {SECONDS:g} s to {nodes} nodes"):
+            rows.append(answered(nodes))
     gain = rows[1]["per_s"] / rows[0]["per_s"]
     table = Table(title=f"requests of {SECONDS:g} s")
     for name in ("nodes", "requests", "first actors s", "seconds", "requests a second", "busy"):
@@ -62,7 +67,6 @@ def run(count: int, out: Path) -> None:
             f"{row['nodes']}", f"{row['requests']}", f"{row['start_s']:.1f}", f"{row['seconds']:.1f}",
             f"{row['per_s']:.3f}", f"{row['busy']:.1%}",
         )  # fmt: skip
-    console = Console(width=100)
     console.print(table)
     console.print(f"{gain:.2f} times the throughput of one")
     write(out, "throughput", {"seconds_each": SECONDS, "rows": rows, "gain": gain})

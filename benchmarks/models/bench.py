@@ -21,6 +21,7 @@ from rich.console import Console
 
 import graphopt
 from benchmarks.models.cases import CASES, Case
+from benchmarks.progress import counted
 from graphopt.measure import compare_outputs
 from graphopt.measure.comparing.timing import summarise
 
@@ -135,10 +136,11 @@ def bench_models(console: Console, out: Path, names: tuple[str, ...]) -> None:
     path = out / "models.json"
     found: dict[str, Any] = json.loads(path.read_text())["models"] if path.exists() else {}
     wanted = [c for c in CASES if not names or any(part in c.name for part in names)]
-    for case in (c for c in wanted if c.name not in found):
-        found[case.name] = measure(case, torch)
-        path.write_text(json.dumps({"jax": jax.__version__, "models": found}, indent=1))
-        jax.clear_caches()
-    rows = {case.name: found[case.name] for case in wanted}
+    with counted((c for c in wanted if c.name not in found), "models measured") as rest:
+        for case in rest:
+            found[case.name] = measure(case, torch)
+            path.write_text(json.dumps({"jax": jax.__version__, "models": found}, indent=1))
+            jax.clear_caches()
+    rows = {case.name: found[case.name] for case in wanted if case.name in found}
     console.print(f"jax {jax.__version__}", highlight=False)
     print(table(rows))

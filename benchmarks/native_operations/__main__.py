@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import re
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 
 from benchmarks.native_operations.cases import CASES, Case
 from benchmarks.native_operations.measuring import Found, measure
+from benchmarks.progress import counted, ended
 from graphopt.errors import GraphOptError
 
 
@@ -75,23 +77,24 @@ def main() -> None:
     path: Path = options.out
     known = json.loads(path.read_text()) if path.exists() else {}
     end = time.perf_counter() + options.seconds
-    for number, (case, size) in enumerate(wanted):
-        key = f"{case.name}, {size}"
-        if key in known and not options.again:
-            continue
-        if time.perf_counter() > end:
-            print(f"{len(wanted) - number} of {len(wanted)} left")
-            break
-        try:
-            known[key] = asdict(measure(case, size, options.budget_s))
-        except GraphOptError as error:
-            print(f"{key}: {error}", flush=True)
-            continue
-        path.write_text(json.dumps(known, indent=1))
-        jax.clear_caches()
+    with counted(enumerate(wanted), "cases looked at") as rest:
+        for number, (case, size) in rest:
+            key = f"{case.name}, {size}"
+            if key in known and not options.again:
+                continue
+            if time.perf_counter() > end:
+                print(f"{len(wanted) - number} of {len(wanted)} left")
+                break
+            try:
+                known[key] = asdict(measure(case, size, options.budget_s))
+            except GraphOptError as error:
+                print(f"{key}: {error}", flush=True)
+                continue
+            path.write_text(json.dumps(known, indent=1))
+            jax.clear_caches()
     keys = [f"{case.name}, {size}" for case, size in wanted]
     print(table([Found(**known[key]) for key in keys if key in known]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

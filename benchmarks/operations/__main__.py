@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from benchmarks.operations.measuring import measure
 from benchmarks.operations.row import SIZES, Row
 from benchmarks.operations.rows import arrays, elementwise, networks, reductions
 from benchmarks.operations.table import table
+from benchmarks.progress import counted, ended
 
 ROWS: tuple[Row, ...] = (*elementwise.ROWS, *reductions.ROWS, *networks.ROWS, *arrays.ROWS)
 
@@ -66,22 +68,23 @@ def main() -> None:
     found: dict[str, Any] = json.loads(path.read_text())["results"] if path.exists() else {}
     end = time.perf_counter() + options.seconds
     left = [(r, s) for r, s in wanted if options.again or f"{r.name}, {SIZES[s]}" not in found]
-    for number, (row, size) in enumerate(left):
-        if time.perf_counter() > end:
-            print(f"{len(left) - number} of {len(wanted)} left")
-            break
-        try:
-            result = measure(row, size, torch, options.budget_s)
-        except Exception as error:
-            result = _error(row, size, error)
-        found[f"{row.name}, {SIZES[size]}"] = result
-        versions = {"jax": jax.__version__, "torch": getattr(torch, "__version__", None)}
-        path.write_text(json.dumps({"versions": versions, "results": found}, indent=1))
-        jax.clear_caches()
+    versions = {"jax": jax.__version__, "torch": getattr(torch, "__version__", None)}
+    with counted(enumerate(left), "operations measured") as rest:
+        for number, (row, size) in rest:
+            if time.perf_counter() > end:
+                print(f"{len(left) - number} of {len(wanted)} left")
+                break
+            try:
+                result = measure(row, size, torch, options.budget_s)
+            except Exception as error:
+                result = _error(row, size, error)
+            found[f"{row.name}, {SIZES[size]}"] = result
+            path.write_text(json.dumps({"versions": versions, "results": found}, indent=1))
+            jax.clear_caches()
     names = [f"{row.name}, {SIZES[size]}" for row, size in wanted]
     if not options.quiet:
         print(table([found[name] for name in names if name in found]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

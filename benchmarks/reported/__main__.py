@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.progress import counted, ended
+
 ROOT = Path(__file__).resolve().parents[2]
 OLD = ROOT / ".venv-jax0431"
 OLD_VERSION = "0.4.31"
@@ -242,11 +244,12 @@ def main() -> int:
     modes = options.modes.split(",")
     plan = Plan(install_old(), modes, options.rounds, options.processes, options.budget_s)
     rows = []
-    for name in PROGRAMS:
-        if name.startswith(options.only):
-            rows.append(measure(name, plan))
-            times = {way: f"{s * 1e3:.4f} ms" for way, s in rows[-1].run_s.items()}
-            print(name, times, rows[-1].failed or "", file=sys.stderr)
+    with counted(PROGRAMS, "programs measured") as rest:
+        for name in rest:
+            if name.startswith(options.only):
+                rows.append(measure(name, plan))
+                times = {way: f"{s * 1e3:.4f} ms" for way, s in rows[-1].run_s.items()}
+                print(name, times, rows[-1].failed or "", file=sys.stderr)
     show(rows, modes)
     if options.json:
         options.json.write_text(json.dumps([row.__dict__ for row in rows], indent=1))
@@ -254,4 +257,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

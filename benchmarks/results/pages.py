@@ -25,6 +25,9 @@ PLOTS: Final = "plots"
 """Folder of plots beside the pages."""
 _DIRECTIVE: Final = re.compile(r"\{\{ *(.+?) *\}\}")
 _FENCED: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_SOME: Final = re.compile(r' (?:"columns=[^"]*"|columns=\S+|(?:ends|rows)=\d+)')
+"""What makes a table shorter or narrower than it is on the site."""
+_MARK: Final = re.compile(r"^(All \d+ rows: .+) <!-- (.+) -->$", re.MULTILINE)
 _WIDTH: Final = 118
 _MADE: Final = (
     "<!-- Made by `make results` from benchmarks/results/templates/{}: edit that. -->\n\n"
@@ -39,11 +42,13 @@ class Asked:
         result: the table, its rows already chosen.
         words: what follows the verb, ``key=value`` aside.
         options: those that chose no rows.
+        text: what stands between the braces.
     """
 
     result: Result
     words: tuple[str, ...]
     options: Mapping[str, str]
+    text: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -114,21 +119,47 @@ def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def _table(asked: Asked) -> str:
-    """All rows, or the ``ends=`` of the list by ratio; the columns of the kind, or ``columns=``."""
+    """The columns of the kind, or ``columns=``; all rows, or some, and a mark where the site has all."""
+    rows = _chosen(asked)
     if asked.result.kind == "table":
         keys = list(asked.result.rows[0])
         keys = asked.options["columns"].split(",") if "columns" in asked.options else keys
         headings = [asked.options.get("first", ""), *keys[1:]]
-        return _markdown(headings, [[str(row[k]) for k in keys] for row in asked.result.rows])
-    columns = _columns(asked)
+        body = [[str(row[k]) for k in keys] for row in rows]
+    else:
+        columns = _columns(asked)
+        headings = [c.heading for c in columns]
+        body = [[_cell(c, row) for c in columns] for row in rows]
+    table = _markdown(headings, body)
+    return table if len(rows) == len(asked.result.rows) else f"{table}\n\n{_mark(asked)}"
+
+
+def _chosen(asked: Asked) -> list[Row]:
+    """The ``ends=`` of the list by ratio, the first ``rows=``, or all."""
     rows = list(asked.result.rows)
     if "ends" in asked.options:
         count = int(asked.options["ends"])
         rows = sorted(rows, key=lambda row: -row[asked.kind.ratio])
-        rows = rows if len(rows) <= 2 * count else [*rows[:count], *rows[-count:]]
-    return _markdown(
-        [c.heading for c in columns], [[_cell(c, row) for c in columns] for row in rows]
-    )
+        return rows if len(rows) <= 2 * count else [*rows[:count], *rows[-count:]]
+    return rows[: int(asked.options.get("rows", len(rows)))]
+
+
+def _mark(asked: Asked) -> str:
+    """Where the site shows all rows; says where they are, too."""
+    where = f"All {len(asked.result.rows)} rows: `docs/data/{asked.result.name}.json`."
+    return f"{where} <!-- {_SOME.sub('', asked.text)} -->"
+
+
+def with_all_rows(page: str, results: Mapping[str, Result]) -> str:
+    """A page with whole tables, folded up, where a mark stands."""
+
+    def whole(found: re.Match[str]) -> str:
+        verb, asked = parse(found[2], results)
+        table = VERBS[verb](asked)
+        count = len(asked.result.rows)
+        return f'<details markdown="1"><summary>All {count} rows</summary>\n\n{table}\n\n</details>'
+
+    return _MARK.sub(whole, page)
 
 
 def _columns(asked: Asked) -> list[Column]:
@@ -217,7 +248,7 @@ def parse(directive: str, results: Mapping[str, Result]) -> tuple[str, Asked]:
         raise ConfigError(what="no row is left", where=f"{{{{ {directive} }}}}", fix=f"{chosen}")
     words = tuple(word for word in rest if "=" not in word)
     options = {key: value for key, value in pairs.items() if key not in chosen}
-    return verb, Asked(replace(result, rows=rows), words, options)
+    return verb, Asked(replace(result, rows=rows), words, options, directive)
 
 
 def render(template: str, results: Mapping[str, Result]) -> str:
@@ -250,7 +281,7 @@ def _filled(text: str) -> str:
     paragraphs = re.split(r"(\n\s*\n|\A\n+|\n+\Z)", text)
     return "".join(
         textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
-        if part[:1].isalnum() or part[:1] in '"`'
+        if (part[:1].isalnum() or part[:1] in '"`') and not _MARK.match(part)
         else part
         for part in paragraphs
     )

@@ -330,7 +330,7 @@ def _explained(text: str) -> Found:
         if explained.endswith("x"):
             ratios = {"explained": float(explained[:-1]), "speedup": float(installed[:-1])}
             rows.append({"name": name, **ratios, "error": float(error.rstrip("%")) / 100})
-    command = "python -m benchmarks.explained benchmarks.third_party.programs:WORKLOADS"
+    command = "python -m benchmarks.explained"
     return Found("explained", rows, command)
 
 

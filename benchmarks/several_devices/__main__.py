@@ -9,6 +9,7 @@ installed; results are compared, and both timed in turn.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +17,8 @@ import sys
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
+
+from benchmarks.progress import counted, ended
 
 HEADER = (
     "| program | devices | outcome | default ms | graphopt ms | speed-up | 95 % interval | results |\n"
@@ -112,8 +115,8 @@ def main() -> int:
         return 0
     print(HEADER)
     rows = []
-    for devices in given.devices:
-        for name in given.programs:
+    with counted(itertools.product(given.devices, given.programs), "programs measured") as rest:
+        for devices, name in rest:
             rows.append(ask(name, devices, given.policy, given.budget_s))
             print(line(rows[-1]), flush=True)
     if given.json:
@@ -128,4 +131,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

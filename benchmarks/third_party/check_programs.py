@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.progress import counted, ended
 from benchmarks.third_party.common import Builder
 from benchmarks.third_party.programs import WORKLOADS
 
@@ -58,16 +59,19 @@ def main() -> int:
     only = parser.parse_args().only
     names = [only] if only else list(WORKLOADS)
     bad = []
-    for name in names:
-        try:
-            instructions, finite = check(WORKLOADS[name])
-        except Exception:  # one broken program must not hide the others
-            print(f"{name:36} FAILED\n{traceback.format_exc()}", flush=True)
-            bad.append(name)
-            continue
-        print(f"{name:36} {instructions:7d}  {'finite' if finite else 'NOT FINITE'}", flush=True)
-        if not finite:
-            bad.append(name)
+    with counted(names, "programs checked") as rest:
+        for name in rest:
+            try:
+                instructions, finite = check(WORKLOADS[name])
+            except Exception:  # one broken program must not hide the others
+                print(f"{name:36} FAILED\n{traceback.format_exc()}", flush=True)
+                bad.append(name)
+                continue
+            print(
+                f"{name:36} {instructions:7d}  {'finite' if finite else 'NOT FINITE'}", flush=True
+            )
+            if not finite:
+                bad.append(name)
     print(f"{len(names) - len(bad)} of {len(names)} programs pass", flush=True)
     if bad:
         print("not passing: " + ", ".join(bad))
@@ -75,4 +79,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(ended(main))

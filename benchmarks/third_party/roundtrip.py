@@ -16,7 +16,10 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.progress import counted, ended
+
 POLICIES = ("xla-default", "heuristic")
 
 
@@ -50,7 +53,6 @@ def measure(name: str, budget_s: float) -> dict[str, Any]:
 
 def load() -> tuple[dict[str, Any], frozenset[str]]:
     """The programs beside this file, and the names of the chaotic ones."""
-    sys.path.insert(0, str(HERE.parent.parent))
     from benchmarks.third_party import programs
 
     return programs.WORKLOADS, programs.CHAOTIC
@@ -59,21 +61,23 @@ def load() -> tuple[dict[str, Any], frozenset[str]]:
 def run_all(names: list[str], budget_s: float, out: Path | None) -> int:
     """Measures every program in its own process and prints one line each; 1 if any fails."""
     rows, failed = [], []
-    for name in names:
-        command = [sys.executable, __file__, "--child", name, "--budget-s", str(budget_s)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode or not lines:
-            failed.append(name)
-            print(
-                f"{name:36s} FAILED ({done.returncode}): {done.stderr.strip()[-300:]}", flush=True
-            )
-            continue
-        row = json.loads(lines[-1])
-        rows.append(row)
-        print(describe(row), flush=True)
-        if not all(row[policy]["equal"] for policy in POLICIES):
-            failed.append(name)
+    with counted(names, "programs measured") as rest:
+        for name in rest:
+            command = [sys.executable, __file__, "--child", name, "--budget-s", str(budget_s)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+            lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+            if done.returncode or not lines:
+                failed.append(name)
+                print(
+                    f"{name:36s} FAILED ({done.returncode}): {done.stderr.strip()[-300:]}",
+                    flush=True,
+                )
+                continue
+            row = json.loads(lines[-1])
+            rows.append(row)
+            print(describe(row), flush=True)
+            if not all(row[policy]["equal"] for policy in POLICIES):
+                failed.append(name)
     for policy in POLICIES:
         speedups = [row[policy]["speedup"] for row in rows]
         if speedups:
@@ -115,4 +119,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -21,6 +22,7 @@ from typing import Any
 import jax
 
 import graphopt
+from benchmarks.progress import counted, ended
 from benchmarks.training_loops.programs import PROGRAMS, Loop
 from graphopt.machine import machine_key
 from graphopt.measure import compare, compare_outputs
@@ -114,17 +116,18 @@ def main() -> None:
     rows = []
     head = "| program | default ms | graphopt | 95 % interval | aliased kB | memory kB | outcome |"
     print(f"jax {jax.__version__}, {machine_key()}\n\n{head}\n|---|---|---|---|---|---|---|")
-    for name in options.only:
-        row = measure(name, options.policy, options.budget_s)
-        rows.append(row)
-        before, after = (f"{size / 1e3:.1f}" for size in row.aliased)
-        most, least = (f"{size / 1e3:.0f}" for size in row.memory)
-        print(
-            f"| {row.name} | {row.default_ms:.3f} | {row.speedup:.2f}x | {row.low:.2f}-{row.high:.2f} | "
-            f"{before}, {after} | {most}, {least} | "
-            f"{row.outcome}{'' if row.equal else ', NOT EQUAL'} |",
-            flush=True,
-        )
+    with counted(options.only, "programs measured") as rest:
+        for name in rest:
+            row = measure(name, options.policy, options.budget_s)
+            rows.append(row)
+            before, after = (f"{size / 1e3:.1f}" for size in row.aliased)
+            most, least = (f"{size / 1e3:.0f}" for size in row.memory)
+            print(
+                f"| {row.name} | {row.default_ms:.3f} | {row.speedup:.2f}x | {row.low:.2f}-{row.high:.2f} | "
+                f"{before}, {after} | {most}, {least} | "
+                f"{row.outcome}{'' if row.equal else ', NOT EQUAL'} |",
+                flush=True,
+            )
     print(f"\nGeometric mean {geometric_mean(row.speedup for row in rows):.2f}x")
     if options.out is not None:
         about = {"jax": jax.__version__, "machine": machine_key(), "policy": options.policy}
@@ -134,4 +137,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    main()
+    sys.exit(ended(main))

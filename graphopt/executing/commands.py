@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import tyro
+from rich.console import Console
+
+from graphopt.progress import waiting
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Fleet:
             return 0 if ended else 1
         if self.action == "join":
             return local_cluster.join(self.address, self.measures)
-        text, running = local_cluster.status(self.address)
+        with waiting(Console(), "asking the cluster what is there"):
+            text, running = local_cluster.status(self.address)
         print(text)
         return 0 if running else 1

@@ -11,7 +11,7 @@ from support.placements import random_program, traced_program
 from graphopt.corpus.placement import LARGE
 from graphopt.devices.timeline import to_svg
 from graphopt.errors import ConfigError, DecisionError, PolicyError, UnsupportedModuleError
-from graphopt.learn.placement.train import PlacementTraining, Trainer, search
+from graphopt.learn.placement.train import PlacementTraining, Trainer, search, train
 from graphopt.placement import (
     Simulator,
     TaskGraph,
@@ -400,6 +400,19 @@ def test_imitation_reaches_the_placement_shown():
     trainer = Trainer(network.init(), PlacementTraining(blocks=16, learning_rate=0.03))
     losses = [trainer.imitate(network.arrays(graph), target) for _ in range(60)]
     assert losses[-1] < 0.3 * losses[0]
+
+
+def test_training_tells_its_steps_and_hands_over_each_rounds_policy():
+    config = PlacementTraining(
+        blocks=8, samples=4, imitation_steps=2, rounds=2, teacher_evaluations=20
+    )
+    told, kept = [], []
+    policy = train([_model_problem(2)], config, lambda text, done: told.append(done), kept.append)
+    assert told == [1, 2, 3, 4] and config.steps == 4
+    assert len(kept) == 2
+    weights = [jax.tree.leaves(p.params) for p in (*kept, policy)]
+    assert all(map(np.array_equal, weights[1], weights[2]))
+    assert not all(map(np.array_equal, weights[0], weights[1]))
 
 
 def test_the_policy_search_keeps_to_its_evaluations_and_does_not_lose_to_its_starts():

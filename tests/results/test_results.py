@@ -8,7 +8,15 @@ import pytest
 
 from benchmarks.results.__main__ import Add, add
 from benchmarks.results.kinds import KINDS
-from benchmarks.results.pages import PAGES, PLOTS, TEMPLATES, plots_of, render, rendered
+from benchmarks.results.pages import (
+    PAGES,
+    PLOTS,
+    TEMPLATES,
+    plots_of,
+    render,
+    rendered,
+    with_all_rows,
+)
 from benchmarks.results.record import DATA, ROOT, Result, load, load_all, save
 from graphopt.errors import ConfigError
 
@@ -175,6 +183,25 @@ def test_figures_in_text_come_from_the_rows():
     assert "| a | 1 | 4.00x |" in render(
         "{{ t table columns=name,default_ms,policy name=a }}", {"t": result}
     )
+
+
+def test_where_a_page_has_some_rows_the_site_has_all():
+    rows = tuple(
+        {"name": name, "default_ms": 1.0, "policy": gain}
+        for name, gain in (("a", 1.0), ("b", 3.0), ("c", 2.0), ("d", 0.5))
+    )
+    result = Result("t", "evaluation", "c", "m", {"jax": "1"}, "2026-11-24", "s", rows)
+    page = render("{{ t table columns=name,policy ends=1 }}", {"t": result})
+    assert re.findall(r"^\| (\w) \|", page, re.MULTILINE) == ["b", "d"]
+    assert "All 4 rows: `docs/data/t.json`." in page
+    whole = with_all_rows(page, {"t": result})
+    table = whole[whole.index("<details") :]
+    assert re.findall(r"^\| (\w) \|", table, re.MULTILINE) == ["a", "b", "c", "d"]
+    assert "<!--" not in whole
+    some = render("{{ t table columns=name,policy rows=3 }}", {"t": result})
+    assert re.findall(r"^\| (\w) \|", some, re.MULTILINE) == ["a", "b", "c"]
+    all_rows = render("{{ t table columns=name,policy rows=4 }}", {"t": result})
+    assert all_rows == with_all_rows(all_rows, {"t": result})
 
 
 @pytest.mark.parametrize(

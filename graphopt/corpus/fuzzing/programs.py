@@ -9,3 +9,4 @@ from graphopt.corpus.fuzzing.loops import LOOPS
 from graphopt.corpus.fuzzing.operations import OPERATIONS
 
 FUZZ = LOOPS | OPERATIONS | KINDS
+"""All small programs of `graphopt fuzz`, by name."""

@@ -16,7 +16,10 @@ from jax import Array
 from graphopt.corpus.program import Built, ProgramSet
 
 BRANCHING = ProgramSet()
+"""Programs with branches that do not depend on each other."""
+
 CHAINS = ProgramSet()
+"""Programs in which every operation needs the one before."""
 
 Params = tuple[Array, ...]
 
@@ -268,3 +271,4 @@ def _tiny() -> Built:
 
 
 PLACEMENT = BRANCHING | CHAINS
+"""Both: what placement over two CPU devices is measured on."""

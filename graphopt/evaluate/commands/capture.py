@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from rich.console import Console
+
 from graphopt.corpus.capture import capture_modules
 from graphopt.corpus.entries import add_to_corpus
 from graphopt.corpus.workloads import build_program, find_program
 from graphopt.hlo import Graph, build_graph
 from graphopt.jax_private import hlo_text
+from graphopt.progress import waiting
 
 
 def print_graphs(workload: str, hlo: bool) -> None:
@@ -20,7 +23,9 @@ def print_graphs(workload: str, hlo: bool) -> None:
     """
     program = find_program(workload)
     fn, args = build_program(program, workload)
-    for data in capture_modules(fn, *args):
+    with waiting(Console(), f"{workload}: compiling, up to the hook"):
+        modules = capture_modules(fn, *args)
+    for data in modules:
         print(describe(build_graph(data)))
         if hlo:
             print(hlo_text(data))
@@ -32,7 +37,8 @@ def add_program(workload: str, split: str, directory: Path | None) -> None:
     Raises:
         WorkloadError: there is no such builder, or it cannot be built.
     """
-    entry = add_to_corpus(workload, split, directory)
+    with waiting(Console(), f"{workload}: compiling, up to the hook"):
+        entry = add_to_corpus(workload, split, directory)
     print(f"{entry.name} ({entry.split}) is in {entry.cache.directory}")
     for graph in entry.graphs:
         print(describe(graph))

@@ -18,7 +18,7 @@ from graphopt.corpus.split import find_overlaps
 from graphopt.errors import WorkloadError
 from graphopt.evaluate.commands.capture import describe
 from graphopt.evaluate.fuzzing.corpus import Verdict, verify_programs
-from graphopt.progress import Show, steps
+from graphopt.progress import Show, steps, waiting
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def _show(query: Query, console: Console) -> int:
             what="no program is named", where="graphopt corpus show", fix="Name one."
         )
     for entry in query.entries():
-        graphs = entry.graphs
+        with waiting(console, f"{entry.name}: compiling, up to the hook"):
+            graphs = entry.graphs
         facts = {**_facts(entry), "graphs": [describe(graph) for graph in graphs]}
         if query.as_json:
             _print_json(console, facts)

@@ -109,7 +109,7 @@ times of the validation programs. Held-out programs were used for neither.
 
 ## Validation
 
-Measured whole-module times; [metrics](../docs/metrics.md) explains the columns.
+Measured whole-module times; `python -m graphopt.learn.training.metrics` explains the columns.
 
 | metric | value |
 |---|---|

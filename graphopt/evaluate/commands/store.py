@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import tyro
+from rich.console import Console
+
+from graphopt.progress import waiting
 
 if TYPE_CHECKING:
     import graphopt.store
@@ -37,13 +40,20 @@ class Store:
 
         place = Place(self.url)
         if self.action == "init":
-            _initialise(place, self.reader, self.writer)
+            with waiting(Console(), f"{place.shown}: tables and roles"):
+                _initialise(place, self.reader, self.writer)
         elif self.action == "flush":
-            print(f"{place.shown}: {place.flush()} writes sent")
+            with waiting(Console(), f"{place.shown}: sending what waits"):
+                sent = place.flush()
+            print(f"{place.shown}: {sent} writes sent")
         elif self.action == "prune":
-            print(f"{place.shown}: {prune(place, 86_400 * self.days):,} rows forgotten")
+            with waiting(Console(), f"{place.shown}: looking for old rows"):
+                forgotten = prune(place, 86_400 * self.days)
+            print(f"{place.shown}: {forgotten:,} rows forgotten")
         else:
-            print("\n".join(lines_of(place)))
+            with waiting(Console(), f"{place.shown}: counting rows"):
+                lines = lines_of(place)
+            print("\n".join(lines))
         refused = place.outbox.refusals() if place.outbox is not None else []
         for reason in refused:
             print(f"refused: {reason}")

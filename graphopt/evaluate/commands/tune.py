@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from graphopt.corpus.workloads import build_program, find_program
 from graphopt.learn.tune import Event, TuneResult, replay, tune
 from graphopt.policy.registry import DEFAULT
+from graphopt.progress import waiting
 from graphopt.store import Store, export_winners, import_winners
 
 
@@ -34,7 +35,8 @@ def run_tune(
     place = Store(store)
     console = Console(stderr=as_json)
     if again:
-        result = replay(fn, *args, budget_s=min(budget_s, 20.0), store=place, name=name)
+        with waiting(console, f"{name}: the winner and XLA's default, in turn"):
+            result = replay(fn, *args, budget_s=min(budget_s, 20.0), store=place, name=name)
     else:
         result = _with_progress(console, budget_s, name, fn, args, place, seed, policy)
     if as_json:

@@ -65,21 +65,36 @@ class DType:
 
 
 bool_: Final = DType("bool", "bool", np.bool_)
+"""True or False."""
 int8: Final = DType("int8", "signed", np.int8)
+"""Integers of 8 bits with a sign."""
 int16: Final = DType("int16", "signed", np.int16)
+"""Integers of 16 bits with a sign."""
 int32: Final = DType("int32", "signed", np.int32)
+"""Integers of 32 bits with a sign."""
 int64: Final = DType("int64", "signed", np.int64)
+"""Integers of 64 bits with a sign: the default integer type."""
 uint8: Final = DType("uint8", "unsigned", np.uint8)
+"""Integers of 8 bits."""
 uint16: Final = DType("uint16", "unsigned", np.uint16)
+"""Integers of 16 bits."""
 uint32: Final = DType("uint32", "unsigned", np.uint32)
+"""Integers of 32 bits."""
 uint64: Final = DType("uint64", "unsigned", np.uint64)
+"""Integers of 64 bits."""
 float32: Final = DType("float32", "float", np.float32)
+"""Single precision: the default type of real numbers."""
 float64: Final = DType("float64", "float", np.float64)
+"""Double precision."""
 complex64: Final = DType("complex64", "complex", np.complex64)
+"""Two of `float32`: the default type of complex numbers."""
 complex128: Final = DType("complex128", "complex", np.complex128)
+"""Two of `float64`."""
 # Beyond the standard, for models.
 float16: Final = DType("float16", "float", np.float16)
+"""Half precision: 5 bits of exponent, 10 of fraction."""
 bfloat16: Final = DType("bfloat16", "float", ml_dtypes.bfloat16)
+"""The upper half of `float32`: 8 bits of exponent, 7 of fraction."""
 
 STANDARD: Final = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,

@@ -135,6 +135,7 @@ class Generator:
 
 
 default_generator = Generator(0)
+"""What draws where neither a key nor a generator is named; `seed` replaces it."""
 
 
 def seed(seed: int) -> None:

@@ -18,10 +18,15 @@ from graphopt.lazy.record.tensor_base import TensorBase
 __all__ = "__array_namespace_info__ astype can_cast finfo iinfo isdtype result_type".split()
 
 e: Final = math.e
+"""Euler's number."""
 inf: Final = math.inf
+"""Positive infinity."""
 nan: Final = math.nan
+"""Not a number."""
 newaxis: Final = None
+"""As an index: a new dimension of one element."""
 pi: Final = math.pi
+"""The ratio of a circle's circumference to its diameter."""
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:

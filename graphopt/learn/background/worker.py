@@ -50,6 +50,7 @@ class Told:
 
 
 Listener = Callable[[Told], None]
+"""Told what a worker on the queue does."""
 
 
 @dataclass(frozen=True)

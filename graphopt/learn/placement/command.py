@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+import sys
 from pathlib import Path
 
 import tyro
+from rich.console import Console
 
 from graphopt.corpus.placement.large import LargeModel
 from graphopt.corpus.placement.training import training_models
+from graphopt.errors import exit_status
 from graphopt.learn.placement.train import PlacementTraining, train
 from graphopt.placement.baselines import Problem
 from graphopt.placement.build import build_tasks
 from graphopt.placement.cluster import known
 from graphopt.placement.flat import flatten
 from graphopt.placement.simulator import Simulator
+from graphopt.progress import steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,20 +35,17 @@ class TrainPlacement:
     accelerators: tuple[str, ...] = ("p100", "h100")
     training: PlacementTraining = dataclasses.field(default_factory=PlacementTraining)
 
-    def run(self) -> None:
-        """Trains and writes the file."""
+    def run(self) -> int:
+        """Trains; writes the file after each round of PPO, so that Ctrl-C leaves the last one."""
         problems = [
             model_problem(model, accelerator)
             for model in training_models()
             for accelerator in self.accelerators
         ]
-        start = time.perf_counter()
-        policy = train(
-            problems,
-            self.training,
-            lambda text: print(f"{time.perf_counter() - start:6.0f} s  {text}", flush=True),
-        )
+        with steps(Console(), self.training.steps, "steps done") as show:
+            policy = train(problems, self.training, show, lambda policy: policy.save(self.out))
         policy.save(self.out)
+        return 0
 
 
 def model_problem(model: LargeModel, accelerator: str) -> Problem:
@@ -56,4 +56,4 @@ def model_problem(model: LargeModel, accelerator: str) -> Problem:
 
 
 if __name__ == "__main__":
-    tyro.cli(TrainPlacement).run()
+    sys.exit(exit_status("placement training", lambda: tyro.cli(TrainPlacement).run()))

@@ -26,6 +26,7 @@ from graphopt.placement.search import Evaluator, Found, evolve
 from graphopt.policy.placement import network
 from graphopt.policy.placement.blocks import BlockGraph, block_graph
 from graphopt.policy.placement.learned import PlacementPolicy
+from graphopt.progress import Show
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class PlacementTraining:
     rounds: int = 30
     teacher_evaluations: int = 600
     seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of imitation and rounds of PPO."""
+        return self.imitation_steps + self.rounds
 
 
 class Trainer:
@@ -125,17 +131,24 @@ def _advantage(seconds: NDArray[np.float64]) -> NDArray[np.float32]:
 def train(
     problems: Sequence[Problem],
     config: PlacementTraining,
-    note: Callable[[str], None] = lambda text: None,
+    show: Show = lambda doing, done: None,
+    keep: Callable[[PlacementPolicy], None] = lambda policy: None,
 ) -> PlacementPolicy:
-    """Imitation, then PPO over all problems."""
+    """Imitation, then PPO over all problems.
+
+    Args:
+        problems: graphs on machines.
+        config: hyper-parameters.
+        show: told what is done and how many of `config.steps` are finished.
+        keep: given the policy after each round of PPO.
+    """
     trainer = Trainer(network.init(config.seed), config)
     graphs = [block_graph(problem, config.blocks) for problem in problems]
     arrays = [network.arrays(graph) for graph in graphs]
     teachers = [_teach(p, g, config) for p, g in zip(problems, graphs, strict=True)]
     for step in range(config.imitation_steps):
         losses = [trainer.imitate(a, t) for a, t in zip(arrays, teachers, strict=True)]
-        if step % 10 == 0:
-            note(f"imitation {step}: loss per block {np.mean(losses):.3f}")
+        show(f"imitation: loss per block {np.mean(losses):.3f}", step + 1)
     judges = [Evaluator(problem) for problem in problems]
     for turn in range(config.rounds):
         ratios = []
@@ -145,7 +158,9 @@ def train(
             seconds = judges[index](graphs[index].placement(problem, drawn))
             trainer.reinforce(arrays[index], drawn, seconds)
             ratios.append(float(seconds.mean() / judges[index].seconds))
-        note(f"round {turn}: mean sample / best seen {np.exp(np.mean(np.log(ratios))):.3f}")
+        done = config.imitation_steps + turn + 1
+        show(f"PPO: mean sample / best seen {np.exp(np.mean(np.log(ratios))):.3f}", done)
+        keep(PlacementPolicy(trainer.params))
     return PlacementPolicy(trainer.params)
 
 

@@ -1,4 +1,7 @@
-"""Named metrics: the table of all of them, and where they are written (CSV and TensorBoard event files)."""
+"""Named metrics: the table of all of them, and where they are written (CSV and TensorBoard event files).
+
+The site of the documents shows `page`; ``python -m graphopt.learn.training.metrics`` prints it.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,36 @@ METRICS: Final[dict[str, str]] = {
     "validation/worst_gated": "smallest speed-up among the graphs where it does not, 1 if it does on all",
     "validation/gain_error": "mean absolute error of the predicted log speed-up",
 }
-"""Every metric that training writes, in the order of the CSV's columns. docs/metrics.md is this table."""
+"""Every metric that training writes, in the order of the CSV's columns. `page` shows them."""
+
+_HEAD: Final = """# Metrics of training
+
+`train-policy` writes one row per step to `metrics.csv` and the same values to TensorBoard event files
+under `events/` (`tensorboard --logdir runs`). Columns that have no value at a step are empty:
+`validation/*` appears every `validate_every` steps and at the end of each stage.
+
+Speed-up always means XLA's default time / new time, by the scorer of the stage in progress
+(`validation/*`: by `validation_scorer`, if it is set). Results of different scorers do not compare. Log
+means natural logarithm.
+
+| metric | meaning |
+|---|---|
+"""
+
+_TAIL: Final = """
+## What to look at
+
+* `rollout/greedy` is what the policy would get on the step's graphs; `rollout/reward` lies below it,
+  because samples explore. If `rollout/best` stays at `rollout/greedy`, exploration finds nothing new.
+* `validation/gated` is what the network's own decisions give: the heuristic's where the gain head is
+  not sure. The margin behind it is chosen on the same graphs, so it is slightly optimistic; judge a
+  shipped policy on the held-out split.
+* `validation/p5` and `validation/worst_gated` show the risk, `validation/p95` the prize.
+* `ppo/kl` above `ppo.max_kl` ends a step's passes; `train/epochs` then is below `ppo.epochs`. If that
+  happens at most steps, lower the learning rate.
+* `ppo/entropy` near 0 with `rollout/best` above `rollout/greedy`: the policy has stopped exploring too
+  early; raise `ppo.entropy`.
+"""
 
 CSV_NAME: Final = "metrics.csv"
 EVENTS: Final = "events"
@@ -113,3 +145,13 @@ def read_rows(out: Path) -> list[dict[str, float]]:
 
 def _text(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else repr(float(value))
+
+
+def page() -> str:
+    """The page as Markdown."""
+    rows = [f"| `{name}` | {meaning} |\n" for name, meaning in METRICS.items()]
+    return _HEAD + "".join(rows) + _TAIL
+
+
+if __name__ == "__main__":
+    print(page(), end="")

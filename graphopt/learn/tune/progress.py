@@ -28,6 +28,7 @@ class Event:
 
 
 Listener = Callable[[Event], None]
+"""Told of each step of tuning."""
 
 
 def ignore(event: Event) -> None:

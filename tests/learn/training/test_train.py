@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import matplotlib.image
@@ -18,7 +17,7 @@ from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.config import ImitationConfig, StageConfig
 from graphopt.learn.training.choosing import choose_problems, largest_graph
 from graphopt.learn.training.evaluation import Evaluation, choose_margin, evaluate
-from graphopt.learn.training.metrics import EVENTS, METRICS, Recorder, read_rows
+from graphopt.learn.training.metrics import EVENTS, METRICS, Recorder, page, read_rows
 from graphopt.learn.training.plots import PANELS, plot
 from graphopt.learn.training.state import fresh_state, load_state
 from graphopt.learn.training.train import POLICY, Run, train
@@ -281,7 +280,9 @@ def test_rows_after_the_resumed_step_are_dropped(tmp_path):
 
 
 def test_every_metric_is_documented():
-    text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    text = page()
     documented = dict(re.findall(r"^\| `([a-z_]+/[a-z_0-9]+)` \| (.+?) \|$", text, re.MULTILINE))
     assert documented == METRICS
+    told = set(re.findall(r"`([a-z]+/[a-z_0-9]+)`", text.split("## What to look at")[1]))
+    assert told and told <= set(METRICS)
     assert {name for names in PANELS.values() for name in names} <= set(METRICS)
