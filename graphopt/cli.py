@@ -67,13 +67,17 @@ class Fuzz:
     """CPU devices of each process, all used by the set devices: by default 8 for that set, else 1."""
     lazy: bool = False
     """Random programs of lazy tensors instead, `trials` of them, against NumPy."""
+    loops: bool = False
+    """With --lazy: random loops, following earlier traces against recording anew."""
 
     def run(self) -> int:
         """Exit status 1 if any trial fails."""
         if self.lazy:
             from graphopt.evaluate.fuzzing.lazy import fuzz_lazy
+            from graphopt.evaluate.fuzzing.lazy_loops import fuzz_lazy_loops
 
-            return 1 if fuzz_lazy(self.trials, self.seed) else 0
+            fuzz = fuzz_lazy_loops if self.loops else fuzz_lazy
+            return 1 if fuzz(self.trials, self.seed) else 0
         from graphopt.evaluate.fuzzing.progress import run_fuzz
 
         report = run_fuzz(

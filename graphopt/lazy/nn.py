@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+from graphopt.lazy.array.indexing import check_range
 from graphopt.lazy.core import dtypes, source_lines
 from graphopt.lazy.core.node import Op
 from graphopt.lazy.errors import LazyValueError
@@ -16,28 +18,36 @@ from graphopt.lazy.namespace import random, searching, statistics
 from graphopt.lazy.namespace.elementwise import FUNCTIONS
 from graphopt.lazy.ops.arrays import OPS as ARRAY
 from graphopt.lazy.ops.elementwise import OPS
-from graphopt.lazy.record import operands
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.composites import composite
 from graphopt.lazy.record.recorder import record, record1
+from graphopt.lazy.record.tensor_base import TensorBase
 
 __all__ = """relu leaky_relu elu gelu silu sigmoid softplus softmax log_softmax logsumexp one_hot
     layer_norm rms_norm batch_norm linear conv max_pool avg_pool dropout embedding
     cross_entropy mse_loss scaled_dot_product_attention einsum""".split()
+
+_LOGISTIC: Final = OPS["logistic"]
+_node_of: Final = operands.node_of
 
 
 def _fail(what: str, fix: str) -> Exception:
     return LazyValueError(what=what, where=source_lines.line_of(source_lines.here()), fix=fix)
 
 
+@composite()
 def relu(x: Any, /) -> Any:
     """max(x, 0)."""
     return FUNCTIONS["maximum"](x, 0)
 
 
+@composite("slope")
 def leaky_relu(x: Any, /, slope: float = 0.01) -> Any:
     """x where positive, slope * x elsewhere."""
     return searching.where(x > 0, x, x * slope)
 
 
+@composite("alpha")
 def elu(x: Any, /, alpha: float = 1.0) -> Any:
     """x where positive, alpha * (exp(x) - 1) elsewhere."""
     return searching.where(x > 0, x, alpha * FUNCTIONS["expm1"](FUNCTIONS["minimum"](x, 0)))
@@ -45,19 +55,22 @@ def elu(x: Any, /, alpha: float = 1.0) -> Any:
 
 def sigmoid(x: Any, /) -> Any:
     """1 / (1 + exp(-x))."""
-    return record1(OPS["logistic"], operands.node_of(x, "sigmoid"))
+    return record1(_LOGISTIC, x._node if isinstance(x, TensorBase) else _node_of(x, "sigmoid"))
 
 
+@composite()
 def silu(x: Any, /) -> Any:
     """x * sigmoid(x)."""
     return x * sigmoid(x)
 
 
+@composite()
 def softplus(x: Any, /) -> Any:
     """log(1 + exp(x))."""
     return FUNCTIONS["logaddexp"](x, 0)
 
 
+@composite()
 def gelu(x: Any, /, *, approximate: bool = True) -> Any:
     """Gaussian error linear unit (Hendrycks and Gimpel, arXiv 1606.08415), by tanh or by erf."""
     if approximate:
@@ -66,6 +79,7 @@ def gelu(x: Any, /, *, approximate: bool = True) -> Any:
     return 0.5 * x * (1 + FUNCTIONS["erf"](x * math.sqrt(0.5)))
 
 
+@composite()
 def logsumexp(x: Any, /, *, axis: Any = -1, keepdims: bool = False) -> Any:
     """log of the sum of exp along axes, without overflow."""
     peak = _peak(x, axis)
@@ -87,12 +101,14 @@ def _peak(x: Any, axis: Any) -> Any:
     return searching.where(FUNCTIONS["isfinite"](peak), peak, 0)
 
 
+@composite()
 def softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """exp(x) divided by its sum along axes."""
     weights = FUNCTIONS["exp"](x - _peak(x, axis))
     return weights / statistics.sum(weights, axis=axis, keepdims=True)
 
 
+@composite()
 def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
     """Logarithm of `softmax`."""
     shifted = x - _peak(x, axis)
@@ -102,13 +118,20 @@ def log_softmax(x: Any, /, *, axis: Any = -1) -> Any:
 
 def one_hot(labels: Any, classes: int, /, *, dtype: Any = None) -> Any:
     """1 at each label, 0 elsewhere: shape [..., classes]."""
+    wanted = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.as_dtype(dtype)
+    return _one_hot(labels, classes=int(classes), dtype=wanted.name)
+
+
+@composite()
+def _one_hot(labels: Any, *, classes: int, dtype: str) -> Any:
     from graphopt.lazy.namespace import creation, manipulation, types
 
-    wanted = dtypes.DEFAULT_FLOAT if dtype is None else dtypes.as_dtype(dtype)
+    wanted = dtypes.by_name(dtype)
     numbers = creation.arange(classes, dtype=labels.dtype, device=labels.device)
     return types.astype(manipulation.expand_dims(labels, axis=-1) == numbers, wanted)
 
 
+@composite("weight", "bias", "eps")
 def layer_norm(
     x: Any, /, weight: Any = None, bias: Any = None, *, axis: Any = -1, eps: float = 1e-5
 ) -> Any:
@@ -118,12 +141,14 @@ def layer_norm(
     return _affine(centred * FUNCTIONS["rsqrt"](variance + eps), weight, bias)
 
 
+@composite("weight", "eps")
 def rms_norm(x: Any, /, weight: Any = None, *, axis: Any = -1, eps: float = 1e-6) -> Any:
     """Divided by the root of the mean square along axes, then scaled."""
     square = statistics.mean(x * x, axis=axis, keepdims=True)
     return _affine(x * FUNCTIONS["rsqrt"](square + eps), weight, None)
 
 
+@composite("weight", "bias", "eps")
 def batch_norm(
     x: Any, mean: Any, var: Any, /, weight: Any = None, bias: Any = None, *, eps: float = 1e-5
 ) -> Any:
@@ -137,6 +162,7 @@ def _affine(x: Any, weight: Any, bias: Any) -> Any:
     return x if bias is None else x + bias
 
 
+@composite("bias")
 def linear(x: Any, weight: Any, /, bias: Any = None) -> Any:
     """``x @ weight + bias``; weight [in, out]."""
     return _affine(x @ weight, None, bias)
@@ -258,7 +284,21 @@ def embedding(table: Any, indices: Any, /) -> Any:
 
 
 def cross_entropy(logits: Any, labels: Any, /) -> Any:
-    """Cross-entropy per example of integer labels [...] under logits [..., classes]."""
+    """Cross-entropy per example of integer labels [...] under logits [..., classes].
+
+    Raises:
+        LazyIndexError: a label out of range; where labels are pending, when a result is observed.
+    """
+    if not isinstance(labels, TensorBase):
+        labels = recorder.hold(_node_of(labels, "cross_entropy"))
+    known = labels._node.data
+    if isinstance(known, np.ndarray):
+        check_range(known, logits.shape[-1])
+    return _cross_entropy(logits, labels)
+
+
+@composite()
+def _cross_entropy(logits: Any, labels: Any) -> Any:
     from graphopt.lazy.namespace import manipulation
 
     scores = log_softmax(logits)
@@ -266,6 +306,7 @@ def cross_entropy(logits: Any, labels: Any, /) -> Any:
     return -manipulation.squeeze(chosen, axis=-1)
 
 
+@composite()
 def mse_loss(prediction: Any, target: Any, /) -> Any:
     """Mean squared error."""
     return statistics.mean(FUNCTIONS["square"](prediction - target))
@@ -280,6 +321,11 @@ def scaled_dot_product_attention(q: Any, k: Any, v: Any, /, *, mask: Any = None)
         v: [..., keys, values].
         mask: bool [..., queries, keys]; True = allowed.
     """
+    return _attention(q, k, v) if mask is None else _attention(q, k, v, mask)
+
+
+@composite()
+def _attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     scores = (q @ k.mT) * (1 / math.sqrt(q.shape[-1]))
     if mask is not None:
         scores = searching.where(mask, scores, float(dtypes.finfo_of(scores.dtype).min))

@@ -10,70 +10,17 @@ import jax
 import numpy as np
 
 from graphopt.lazy.array import indexing
+from graphopt.lazy.array.operators import operator
 from graphopt.lazy.array.powers import constant_power
 from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.dtypes import DType
-from graphopt.lazy.core.node import Op
 from graphopt.lazy.errors import LazyBufferError, LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS as ARRAY
 from graphopt.lazy.ops.elementwise import OPS
-from graphopt.lazy.record import operands, recorder
-from graphopt.lazy.record.beside_numbers import record_number, record_number_first
-from graphopt.lazy.record.recorder import record, record1, record2, scalar_beside
+from graphopt.lazy.record import recorder
+from graphopt.lazy.record.recorder import record, record1
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.runtime import cut
-
-_PLAIN = {bool: True, int: True, float: True, complex: True}
-
-
-def _other(x: Any, beside: Any) -> Any:
-    """The node of a binary operator's other operand, or None if it is nothing we know."""
-    if isinstance(x, TensorBase):
-        return x._node
-    node = beside._node
-    if type(x) in _PLAIN:
-        return scalar_beside(x, node.aval)
-    if isinstance(x, (np.ndarray, np.generic, jax.Array)):
-        return operands.operand(x, node, "operator")
-    return None
-
-
-def _operator(op: Op) -> Any:
-    def forward(self: Any, other: Any) -> Any:
-        if type(other) is Tensor:
-            return record2(op, self._node, other._node)
-        if type(other) in _PLAIN:
-            return record_number(op, self._node, other)
-        node = _other(other, self)
-        return NotImplemented if node is None else record2(op, self._node, node)
-
-    def reflected(self: Any, other: Any) -> Any:
-        if type(other) in _PLAIN:
-            return record_number_first(op, other, self._node)
-        node = _other(other, self)
-        return NotImplemented if node is None else record2(op, node, self._node)
-
-    def in_place(self: Any, other: Any) -> Any:
-        """The operation's result under the tensor's own name; its shape and dtype must stay.
-
-        Raises:
-            LazyTypeError: the result has another dtype.
-            LazyValueError: it has another shape, or is on another device.
-        """
-        result = forward(self, other)
-        if result is NotImplemented:
-            return result
-        before, after = self._node.aval, result._node.aval
-        if before is not after:
-            kind = LazyTypeError if before.dtype is not after.dtype else LazyValueError
-            raise kind(
-                what=f"in-place {op.name}: {before!r} would become {after!r}",
-                where=source_lines.line_of(source_lines.here()),
-                fix="Write x = x + y where the shape or dtype is to change.",
-            )
-        return result
-
-    return forward, reflected, in_place
 
 
 class Tensor(TensorBase):
@@ -372,27 +319,27 @@ class Tensor(TensorBase):
         found = constant_power(self._node, other)
         return _POW[0](self, other) if found is None else found  # type: ignore[no-any-return]
 
-    __add__, __radd__, __iadd__ = _operator(OPS["add"])
-    __sub__, __rsub__, __isub__ = _operator(OPS["subtract"])
-    __mul__, __rmul__, __imul__ = _operator(OPS["multiply"])
-    __truediv__, __rtruediv__, __itruediv__ = _operator(OPS["divide"])
-    __floordiv__, __rfloordiv__, __ifloordiv__ = _operator(OPS["floor_divide"])
-    __mod__, __rmod__, __imod__ = _operator(OPS["remainder"])
-    _, __rpow__, __ipow__ = _operator(OPS["pow"])
-    __matmul__, __rmatmul__, __imatmul__ = _operator(ARRAY["matmul"])
-    __and__, __rand__, __iand__ = _operator(OPS["bitwise_and"])
-    __or__, __ror__, __ior__ = _operator(OPS["bitwise_or"])
-    __xor__, __rxor__, __ixor__ = _operator(OPS["bitwise_xor"])
-    __lshift__, __rlshift__, __ilshift__ = _operator(OPS["bitwise_left_shift"])
-    __rshift__, __rrshift__, __irshift__ = _operator(OPS["bitwise_right_shift"])
-    __lt__ = _operator(OPS["less"])[0]
-    __le__ = _operator(OPS["less_equal"])[0]
-    __gt__ = _operator(OPS["greater"])[0]
-    __ge__ = _operator(OPS["greater_equal"])[0]
-    __eq__ = _operator(OPS["equal"])[0]
-    __ne__ = _operator(OPS["not_equal"])[0]
+    __add__, __radd__, __iadd__ = operator(OPS["add"])
+    __sub__, __rsub__, __isub__ = operator(OPS["subtract"])
+    __mul__, __rmul__, __imul__ = operator(OPS["multiply"])
+    __truediv__, __rtruediv__, __itruediv__ = operator(OPS["divide"])
+    __floordiv__, __rfloordiv__, __ifloordiv__ = operator(OPS["floor_divide"])
+    __mod__, __rmod__, __imod__ = operator(OPS["remainder"])
+    _, __rpow__, __ipow__ = operator(OPS["pow"])
+    __matmul__, __rmatmul__, __imatmul__ = operator(ARRAY["matmul"])
+    __and__, __rand__, __iand__ = operator(OPS["bitwise_and"])
+    __or__, __ror__, __ior__ = operator(OPS["bitwise_or"])
+    __xor__, __rxor__, __ixor__ = operator(OPS["bitwise_xor"])
+    __lshift__, __rlshift__, __ilshift__ = operator(OPS["bitwise_left_shift"])
+    __rshift__, __rrshift__, __irshift__ = operator(OPS["bitwise_right_shift"])
+    __lt__ = operator(OPS["less"])[0]
+    __le__ = operator(OPS["less_equal"])[0]
+    __gt__ = operator(OPS["greater"])[0]
+    __ge__ = operator(OPS["greater_equal"])[0]
+    __eq__ = operator(OPS["equal"])[0]
+    __ne__ = operator(OPS["not_equal"])[0]
     __hash__ = object.__hash__
 
 
-_POW = _operator(OPS["pow"])
+_POW = operator(OPS["pow"])
 recorder.tensor_class = Tensor

@@ -54,6 +54,7 @@ class _State:
     seconds: Counter[str] = field(default_factory=Counter)
     cuts: deque[Any] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
     recompiles: deque[Any] = field(default_factory=lambda: deque(maxlen=MAX_EVENTS))
+    new: deque[Any] = field(default_factory=deque)  # cuts that are not counted yet
 
 
 _state: Final = _State()
@@ -62,13 +63,6 @@ _state: Final = _State()
 def count(name: str, by: int = 1) -> None:
     """Adds to a counter."""
     _state.counts[name] += by
-
-
-def followed_cut() -> None:
-    """Counts a graph that was known by its trace."""
-    counts = _state.counts
-    counts["cache_hits"] += 1
-    counts["followed"] += 1
 
 
 def spent(name: str, seconds: float) -> None:
@@ -88,15 +82,43 @@ def timed(name: str) -> Iterator[None]:
 
 
 def cut(
-    cause: str, source: source_lines.Source | None, nodes: int, graph: str, how: str, seconds: float
+    cause: str,
+    source: source_lines.Source | None,
+    nodes: int,
+    graph: str,
+    how: str,
+    seconds: float,
+    followed: bool = False,
 ) -> None:
-    """Records a cut; see `Cut`. The source is turned into a line when somebody looks."""
+    """Records a cut; see `Cut`. It is counted, and its source turned into a line, when somebody looks."""
+    _state.new.append((cause, source, nodes, graph, how, seconds, followed))
+    if len(_state.new) >= MAX_NEW:
+        with _state.lock:
+            _count_cuts()
+
+
+MAX_NEW: Final = 1_000
+"""Cuts that wait to be counted."""
+
+
+def _count_cuts() -> None:
+    """Counts what happened since the last time; the lock is held."""
+    new = _state.new
+    while new:
+        _count_cut(*new.popleft())
+
+
+def _count_cut(
+    cause: str, source: Any, nodes: int, graph: str, how: str, seconds: float, followed: bool
+) -> None:
     counts = _state.counts
     counts["graphs"] += 1
     counts["nodes"] += nodes
     counts[_RUNS.get(how, "traced_runs")] += 1
-    with _state.lock:
-        _state.seconds["cut"] += seconds  # type: ignore[assignment]
+    if followed:
+        counts["cache_hits"] += 1
+        counts["followed"] += 1
+    _state.seconds["cut"] += seconds  # type: ignore[assignment]
     _state.causes[cause] += 1
     place = None if source is None else (id(source[0]), source[1])  # hashing code takes long
     line = _state.lines.get(place)
@@ -215,6 +237,7 @@ _COUNTERS: Final = (
 def metrics() -> Metrics:
     """What happened since the start or `reset_metrics`."""
     with _state.lock:
+        _count_cuts()
         return Metrics(
             **{name: _state.counts[name] for name in _COUNTERS},
             cut_causes=dict(_state.causes),
@@ -229,6 +252,7 @@ def metrics() -> Metrics:
 def reset_metrics() -> None:
     """Sets all counters to zero and forgets cuts and recompiles."""
     with _state.lock:
+        _count_cuts()
         for counter in (
             _state.counts, _state.causes, _state.lines, _state.fallbacks, _state.outcomes,
             _state.seconds,

@@ -103,9 +103,11 @@ class Op:
         rule: output shape and dtype; None lets jax infer them.
         table: (params, input avals ...) -> Instr; what was inferred once is looked up.
         has_index: it may meet an index out of range, which is checked at run time.
+        recipe: for one that stands for several operations: its instruction -> what they are (a
+            `record.blocks.Block`); plans contain those in its place. None for all others.
     """
 
-    __slots__ = ("has_index", "jax", "name", "np", "rule", "table")
+    __slots__ = ("has_index", "jax", "name", "np", "recipe", "rule", "table")
 
     def __init__(
         self,
@@ -121,6 +123,7 @@ class Op:
         self.rule = rule
         self.table: dict[Any, Instr] = {}
         self.has_index = has_index
+        self.recipe: Callable[[Instr], Any] | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

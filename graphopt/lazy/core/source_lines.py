@@ -26,9 +26,14 @@ def is_internal(filename: str) -> bool:
 def here(depth: int = 1) -> Source | None:
     """Where the user's code stands: the innermost frame outside this package."""
     frame = _get_frame(depth)
-    while frame is not None and is_internal(frame.f_code.co_filename):
+    while frame is not None:
+        code = frame.f_code
+        name = code.co_filename
+        internal = _internal.get(name)
+        if not (is_internal(name) if internal is None else internal):
+            return code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]
-    return None if frame is None else (frame.f_code, frame.f_lasti)
+    return None
 
 
 def line_of(source: Source | None) -> str:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from graphopt.lazy.core import dtypes
-from graphopt.lazy.core.node import Op
+from graphopt.lazy.core.node import Node, Op
 from graphopt.lazy.ops.elementwise import OPS
-from graphopt.lazy.record import operands
+from graphopt.lazy.record import operands, recorder
+from graphopt.lazy.record.beside_numbers import record_number
+from graphopt.lazy.record.composites import composite
+from graphopt.lazy.record.operands import node_of
 from graphopt.lazy.record.recorder import record1, record2
+from graphopt.lazy.record.tensor_base import TensorBase
 
 _UNARY: Final[dict[str, str]] = {
     "abs": "Absolute value; of complex numbers, the magnitude.",
@@ -87,7 +91,7 @@ _BINARY: Final[dict[str, str]] = {
 
 def _unary(op: Op, doc: str) -> Any:
     def function(x: Any, /) -> Any:
-        return record1(op, operands.node_of(x, op.name))
+        return record1(op, x._node if isinstance(x, TensorBase) else node_of(x, op.name))
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"{doc}\n\nRaises:\n    LazyTypeError: a dtype that it does not take.\n"
@@ -96,6 +100,11 @@ def _unary(op: Op, doc: str) -> Any:
 
 def _binary(op: Op, doc: str) -> Any:
     def function(x1: Any, x2: Any, /) -> Any:
+        if isinstance(x1, TensorBase):
+            if isinstance(x2, TensorBase):
+                return record2(op, x1._node, x2._node)
+            if type(x2) is float or type(x2) is int:
+                return record_number(op, x1._node, x2)
         return record2(op, *operands.pair(op.name, x1, x2))
 
     function.__name__ = function.__qualname__ = op.name
@@ -120,13 +129,22 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
         LazyTypeError: a complex or boolean dtype.
     """
     node = operands.node_of(x, "clip")
+    return _clip(recorder.hold(node), _bound(min, node), _bound(max, node))
+
+
+def _bound(bound: Any, node: Node) -> Any:
+    """A limit of `clip` that the dtype can hold."""
     dtype = node.aval.dtype
-    for bound, op in ((min, OPS["maximum"]), (max, OPS["minimum"])):
-        if bound is None:
-            continue
-        if type(bound) is int and dtype.kind in ("signed", "unsigned"):
-            info = dtypes.iinfo_of(dtype)
-            bound = info.min if bound < info.min else info.max if bound > info.max else bound
-        other = operands.operand(bound, node, "clip")
-        node = record2(op, node, operands.cast(other, dtype))._node
+    if type(bound) is int and dtype.kind in ("signed", "unsigned"):
+        info = dtypes.iinfo_of(dtype)
+        return info.min if bound < info.min else info.max if bound > info.max else bound
+    return bound
+
+
+@composite()
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    node = x._node
+    for bound, op in ((low, OPS["maximum"]), (high, OPS["minimum"])):
+        if bound is not None:
+            node = record2(op, node, operands.cast(bound._node, node.aval.dtype))._node
     return record1(OPS["positive"], node)

@@ -11,6 +11,7 @@ from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands
+from graphopt.lazy.record.composites import composite
 from graphopt.lazy.record.recorder import record, record_known
 from graphopt.lazy.record.tensor_base import TensorBase
 
@@ -24,6 +25,7 @@ _known: Final[dict[Any, tuple[Any, Any]]] = {}
 def _remembered(function: Any) -> Any:
     """Looks instructions of a reduction up by its arguments before working them out."""
     name = function.__name__
+    plain: dict[Any, tuple[Any, Any]] = {}  # those without arguments
 
     @functools.wraps(function)
     def wrapper(x: Any, /, **options: Any) -> Any:
@@ -32,8 +34,10 @@ def _remembered(function: Any) -> Any:
             return function(x, **options)
         node = x._node
         try:
-            key = (name, node.aval, *options.items())
-            known = _known.get(key)
+            table, key = (
+                (_known, (name, node.aval, *options.items())) if options else (plain, node.aval)
+            )
+            known = table.get(key)
         except TypeError:  # an axis given as a list
             return function(x, **options)
         if known is None:
@@ -42,9 +46,9 @@ def _remembered(function: Any) -> Any:
             if last.instr is not None and last.inputs:
                 before = last.inputs[0]
                 if before is node:
-                    _known[key] = (None, last.instr)
+                    table[key] = (None, last.instr)
                 elif before.inputs == (node,) and before.instr is not None:
-                    _known[key] = (before.instr, last.instr)
+                    table[key] = (before.instr, last.instr)
             return result
         convert, instr = known
         if convert is not None:
@@ -134,6 +138,7 @@ def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     return _reduce("var", x, axis, keepdims, float(correction), node=_floating(x, "var"))
 
 
+@composite()
 def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Square root of `var`."""
     from graphopt.lazy.namespace.elementwise import FUNCTIONS

@@ -7,7 +7,7 @@ operations of a block one by one, so executors, checks and displays never meet o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from graphopt.lazy.record import recorder
 
 BLOCK: Final = Op("block", lambda *_: None)
 """Several operations; its only parameter is the `Block`. Plans never contain it."""
+
+BLOCK.recipe = lambda instr: instr.params[0]
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,11 @@ class Block:
         outputs: numbers of the results, as in `BlockStep.inputs`.
         results: per value asked for: position among `outputs`, or minus one minus the position
             among the given values if it is one of them, or a constant node.
+        single: it has one output, which is the value of whatever records it; else that value is the
+            tuple of outputs.
         instr: the instruction that records the block.
         parts: the instructions that take its outputs.
+        computed: every value asked for is an output.
     """
 
     chosen: tuple[int, ...]
@@ -55,22 +60,26 @@ class Block:
     steps: tuple[BlockStep, ...]
     outputs: tuple[int, ...]
     results: tuple[int | Node, ...]
+    single: bool = False
     instr: Instr | None = field(init=False, default=None)
     parts: tuple[Instr, ...] = field(init=False, default=())
+    computed: bool = field(init=False, default=False)
 
 
-def make_block(given: Sequence[Node], asked: Sequence[Node]) -> Block | None:
+def make_block(given: Sequence[Node], asked: Sequence[Node], single: bool = False) -> Block | None:
     """The pending operations between some values and others.
 
     Args:
         given: where the block begins; pending or not.
         asked: values to compute.
+        single: all given values are its inputs, and one value is asked for, which an operation has
+            computed; the block has no instruction.
 
     Returns:
-        The block; None if `asked` depend on buffers that are not among `given`.
+        The block; None if `asked` depend on buffers that are not among `given`, or on another block.
     """
     position = {node: k for k, node in enumerate(given)}
-    used: dict[Node, None] = {}
+    used: dict[Node, None] = dict.fromkeys(given if single else ())
     consts: dict[Node, None] = {}
     inner: dict[Node, None] = {}
     todo = list(asked)
@@ -86,13 +95,7 @@ def make_block(given: Sequence[Node], asked: Sequence[Node]) -> Block | None:
             consts[node] = None
         else:
             return None
-    order = in_order(inner)
-    numbers = {node: k for k, node in enumerate((*used, *consts, *order))}
-    steps = tuple(
-        BlockStep(node.instr, tuple(numbers[x] for x in node.inputs), node.src)
-        for node in order
-        if node.instr is not None
-    )
+    numbers, steps = _steps(used, consts, in_order(inner))
     if any(step.instr.op is BLOCK for step in steps):
         return None
     outputs = list(dict.fromkeys(node for node in asked if node in inner))
@@ -103,19 +106,70 @@ def make_block(given: Sequence[Node], asked: Sequence[Node]) -> Block | None:
         else:
             results.append(outputs.index(node) if node in inner else node)
     chosen = tuple(position[node] for node in used)
-    block = Block(chosen, tuple(consts), steps, tuple(numbers[n] for n in outputs), tuple(results))
-    if outputs:
-        device = outputs[0].aval.device
-        aval = tuple_aval(tuple(node.aval for node in outputs), device)
-        instr = Instr(BLOCK, (block,), tuple(node.aval for node in used), aval, None)
-        parts = tuple(
-            recorder.PART.table.get(((k,), (aval,)))
-            or infer(recorder.PART, (k,), (aval,), ((k,), (aval,)), device)
-            for k in range(len(outputs))
-        )
-        object.__setattr__(block, "instr", instr)
-        object.__setattr__(block, "parts", parts)
+    places = tuple(numbers[n] for n in outputs)
+    block = Block(chosen, tuple(consts), steps, places, tuple(results), single)
+    if outputs and not single:
+        _add_instructions(block, tuple(used), outputs)
     return block
+
+
+def _steps(
+    used: Iterable[Node], consts: Iterable[Node], order: Sequence[Node]
+) -> tuple[dict[Node, int], tuple[BlockStep, ...]]:
+    """The number of each value of a block, and its operations."""
+    numbers = {node: k for k, node in enumerate((*used, *consts, *order))}
+    steps = tuple(
+        BlockStep(node.instr, tuple(numbers[x] for x in node.inputs), node.src)
+        for node in order
+        if node.instr is not None
+    )
+    return numbers, steps
+
+
+def _add_instructions(block: Block, used: tuple[Node, ...], outputs: Sequence[Node]) -> None:
+    """Adds the instructions that record a block and take its outputs."""
+    device = outputs[0].aval.device
+    aval = tuple_aval(tuple(node.aval for node in outputs), device)
+    instr = Instr(BLOCK, (block,), tuple(node.aval for node in used), aval, None)
+    parts = tuple(
+        recorder.PART.table.get(((k,), (aval,)))
+        or infer(recorder.PART, (k,), (aval,), ((k,), (aval,)), device)
+        for k in range(len(outputs))
+    )
+    object.__setattr__(block, "instr", instr)
+    object.__setattr__(block, "parts", parts)
+    computed = all(type(result) is int and result >= 0 for result in block.results)
+    object.__setattr__(block, "computed", computed)
+
+
+def follow_block(block: Block, codes: tuple[int, ...]) -> list[Any] | None:
+    """`record_block` where the trace goes on with this block; None where it does not.
+
+    Args:
+        block: what to record.
+        codes: of its operands in the trace; none of them is new to it.
+    """
+    local = recorder.state.now
+    move = local.next
+    if not block.computed or move.unique or move.parent is None:
+        return None
+    if move.instr is not block.instr or move.codes != codes:
+        known = move.parent.child((block.instr, codes, False))
+        if known is None:
+            return None
+        move = known
+    node = recorder.entered(local, move)._node
+    values, outputs = local.values, []
+    for part in block.parts:
+        move = local.next
+        if move.instr is part and values[move.a] is node:
+            local.next = move.next
+            outputs.append(recorder.result(local, move))
+        else:
+            outputs.append(recorder.record_known(part, (node,)))
+    found = [outputs[k] for k in block.results]
+    recorder.look_at_limit(local)
+    return found
 
 
 def record_block(block: Block, given: Sequence[Node]) -> list[Any]:
@@ -124,7 +178,6 @@ def record_block(block: Block, given: Sequence[Node]) -> list[Any]:
     if block.instr is not None:
         node = recorder.record_known(block.instr, tuple([given[k] for k in block.chosen]))._node
         outputs = [recorder.record_known(part, (node,)) for part in block.parts]
-        recorder.weigh(len(block.steps))
     found = []
     for result in block.results:
         if isinstance(result, Node):
@@ -133,6 +186,7 @@ def record_block(block: Block, given: Sequence[Node]) -> list[Any]:
             found.append(recorder.hold(given[-1 - result]))
         else:
             found.append(outputs[result])
+    recorder.look_at_limit(recorder.state.now)
     return found
 
 

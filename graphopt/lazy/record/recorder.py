@@ -14,10 +14,11 @@ from typing import Any, Final
 from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.infer import infer
 from graphopt.lazy.core.node import Aval, Instr, Node, Op
-from graphopt.lazy.record import traces
+from graphopt.lazy.record import moves, traces
+from graphopt.lazy.record.moves import Move
 from graphopt.lazy.record.numbers import scalar, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
-from graphopt.lazy.record.traces import Move, Recording
+from graphopt.lazy.record.traces import Recording
 
 __all__ = ["scalar", "scalar_beside"]
 
@@ -56,16 +57,19 @@ class Recorder:
         tapes: active gradient tapes, innermost last; each covers what is recorded under it.
         limit: recorded values that cause an automatic cut.
         step: innermost `lt.step()` that is active, or None.
+        apart: what is recorded is no part of the tree of traces, and is never cut.
     """
 
     __slots__ = (
-        "handles", "left", "limit", "next", "numbers", "recording", "step", "tapes", "values",
+        "apart", "handles", "left", "limit", "next", "numbers", "recording", "step", "tapes",
+        "values",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, apart: bool = False) -> None:
         self.left: list[weakref.ref[TensorBase]] = []
         self.tapes: tuple[Any, ...] = ()
-        self.limit = settings.trace_limit
+        self.apart = apart
+        self.limit = sys.maxsize if apart else settings.trace_limit
         self.step: Any = None
         self.restart()
 
@@ -79,7 +83,8 @@ class Recorder:
         self.values = self.recording.values
         self.numbers = self.recording.numbers
         self.handles = self.recording.handles
-        self.next: Move = traces.tree.root.next if settings.replay else traces.Tree().root.next
+        known = settings.replay and not self.apart
+        self.next: Move = traces.tree.root.next if known else traces.Tree().root.next
         for tape in self.tapes:
             tape.resume(self)
 
@@ -173,7 +178,7 @@ def record1(op: Op, a: Node) -> Any:
             tensor._node = node
             local.handles.append(tensor)
             return tensor
-    return _general(local, op, (), (a,), a.aval, None)
+    return _general(local, op, (), (a,), None)
 
 
 def record2(op: Op, a: Node, b: Node) -> Any:
@@ -194,7 +199,7 @@ def record2(op: Op, a: Node, b: Node) -> Any:
             tensor._node = node
             local.handles.append(tensor)
             return tensor
-    return _general(local, op, (), (a, b), (a.aval, b.aval), None)
+    return _general(local, op, (), (a, b), None)
 
 
 def record(
@@ -203,31 +208,36 @@ def record(
     """Records any operation; `device` matters only where there are no inputs."""
     local = state.now
     move = local.next
-    if (
-        move.parametric is op
-        and len(inputs) == 1
-        and local.values[move.a] is inputs[0]
-        and move.params == params
-    ):
+    if move.parametric is op:
+        if len(inputs) == 1 and local.values[move.a] is inputs[0] and move.params == params:
+            local.next = move.next
+            return result(local, move)
+    elif move.many is op and move.take(local.values) == inputs and move.params == params:
         local.next = move.next
         return result(local, move)
-    key = (params, tuple([node.aval for node in inputs]) if inputs else device)
-    return _general(local, op, params, inputs, key, device)
+    return _general(local, op, params, inputs, device)
 
 
 def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
     """Records an operation whose instruction was looked up before."""
     local = state.now
     move = local.next
-    if move.instr is instr and len(inputs) == 1 and local.values[move.a] is inputs[0]:
-        local.next = move.next
-        return result(local, move)
+    if move.instr is instr and not move.unique:
+        if len(inputs) == 1 and local.values[move.a] is inputs[0]:
+            local.next = move.next
+            return result(local, move)
+        if local.recording.agrees(inputs, move.codes):
+            return entered(local, move)
     return _recorded(local, instr, inputs, local.recording.codes(inputs), False)
 
 
-def record_unique(instr: Instr, inputs: tuple[Node, ...]) -> Any:
-    """Records an operation whose result is never merged with an equal one."""
+def record_unique(op: Op, inputs: tuple[Node]) -> Any:
+    """Records an operation on one operand whose result is never merged with an equal one."""
     local = state.now
+    move = local.next
+    if move.op is op and move.unique and local.recording.takes(inputs[0], move.codes[0]):
+        return entered(local, move)
+    instr = instruction(op, inputs)
     return _recorded(local, instr, inputs, local.recording.codes(inputs), True)
 
 
@@ -240,19 +250,25 @@ def instruction(
     return op.table.get(key) or infer(op, params, avals, key, device)
 
 
-def _general(
-    local: Recorder, op: Op, params: Any, inputs: tuple[Node, ...], key: Any, device: Any
-) -> Any:
+def _general(local: Recorder, op: Op, params: Any, inputs: tuple[Node, ...], device: Any) -> Any:
     """Records what does not follow at first sight: operands new to the trace, or another operation."""
-    codes = local.recording.codes(inputs)
     move = local.next
-    expected = move.op is op and move.codes == codes and move.params == params
-    if expected and not move.unique and (codes or move.aval.device is device):
-        return _enter(local, move, inputs)
-    instr = op.table.get(key)
-    if instr is None:
-        instr = infer(op, params, tuple([node.aval for node in inputs]), key, device)
-    return _recorded(local, instr, inputs, codes, False)
+    codes = None
+    if move.op is op and move.params == params and not move.unique:
+        if len(inputs) == 1 == len(move.codes):
+            agrees = local.recording.takes(inputs[0], move.codes[0])
+        elif inputs:
+            agrees = local.recording.agrees(inputs, move.codes)
+        else:
+            agrees = move.aval.device is device
+        if agrees:
+            return entered(local, move)
+        codes = local.recording.codes(inputs)
+        if codes == move.codes and inputs:
+            return _enter(local, move, inputs)
+    if codes is None:
+        codes = local.recording.codes(inputs)
+    return _recorded(local, instruction(op, inputs, params, device), inputs, codes, False)
 
 
 def _recorded(
@@ -264,13 +280,15 @@ def _recorded(
     parent: Any = move.parent
     known = parent.child((instr, codes, unique))
     if known is not None:
-        traces.predict(parent, known)
+        moves.predict(parent, known)
         return _enter(local, known, inputs)
     recording = local.recording
     operands = recording.enter(inputs, codes)
     move = traces.new_move(local, instr, codes, operands, unique)
-    move.src = source_lines.here(2)
+    move.src = source_lines.here(4)
     move = traces.link(parent, move)
+    if not local.apart:
+        traces.tree.moves += 1
     recording.remember(move)
     local.next = move.next
     return _limited(local, move)
@@ -278,14 +296,16 @@ def _recorded(
 
 def _enter(local: Recorder, move: Move, inputs: tuple[Node, ...]) -> Any:
     """Follows a move whose codes agree with those of the operands."""
-    recording = local.recording
     if move.fresh:
-        recording.follow(inputs, move.codes)
+        local.recording.follow(inputs, move.codes)
+    return entered(local, move)
+
+
+def entered(local: Recorder, move: Move) -> Any:
+    """Follows a move whose operands have their places."""
+    recording = local.recording
     local.next = move.next
-    if (
-        len(local.values) + recording.weight >= local.limit
-        or recording.held_bytes > recording.limit_bytes
-    ):
+    if move.total > local.limit or recording.held_bytes > recording.limit_bytes:
         return _limited(local, move)
     return result(local, move)
 
@@ -310,12 +330,19 @@ def result(local: Recorder, move: Move) -> Any:
 def _limited(local: Recorder, move: Move) -> Any:
     tensor = result(local, move)
     recording = local.recording
-    if len(local.values) + recording.weight > local.limit:
-        traces.keep_slow(move)
+    if move.total > local.limit and move.cuttable:
+        moves.keep_slow(move)
         hooks.limit_reached(local)
     elif recording.held_bytes > recording.limit_bytes:
         _look_for_waste(local)
     return tensor
+
+
+def look_at_limit(local: Recorder) -> None:
+    """Cuts a trace that is too long, after moves at which it may not be cut."""
+    move = local.next.parent
+    if move is not None and move.total > local.limit:
+        hooks.limit_reached(local)
 
 
 def _look_for_waste(local: Recorder) -> None:
@@ -338,14 +365,6 @@ def behind(roots: list[Node]) -> list[Node]:
                 seen.add(each)
                 todo.append(each)
     return todo
-
-
-def weigh(operations: int) -> None:
-    """Counts operations that were recorded as one node towards the limit of a trace."""
-    local = state.now
-    local.recording.weight += operations
-    if local.recording.weight + len(local.values) > local.limit:
-        hooks.limit_reached(local)
 
 
 def parts(tensor: Any) -> tuple[Any, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from graphopt.lazy.core.node import Instr, Node
 from graphopt.lazy.record import recorder
-from graphopt.lazy.record.traces import Move, Recording
+from graphopt.lazy.record.blocks import Block
+from graphopt.lazy.record.moves import Move
+from graphopt.lazy.record.traces import Recording
 
 Entry = tuple[Node, Instr, tuple[Node, ...]]
 """A value, how it was computed, and from what."""
@@ -68,6 +71,21 @@ class Tape:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class KnownPass:
+    """A backward pass that was recorded before.
+
+    Attributes:
+        block: its operations.
+        references: places of the values that the block is given; of a number, place and instruction.
+        codes: how the block's operands stand in the trace.
+    """
+
+    block: Block
+    references: list[Any]
+    codes: tuple[int, ...]
+
+
 class Place:
     """Where in a trace some values are pulled back along a tape: finds what is known about it.
 
@@ -82,17 +100,17 @@ class Place:
         self.move = move
         self.key = key
 
-    def find(self) -> tuple[Any, list[Node]] | None:
-        """The block that computes the gradients, and the values it is given; None if unknown."""
-        known = None if self.move.blocks is None else self.move.blocks.get(self.key)
-        if known is None:
-            return None
-        block, references = known
+    def find(self) -> KnownPass | None:
+        """What computes the gradients; None if unknown."""
+        return None if self.move.blocks is None else self.move.blocks.get(self.key)
+
+    def values(self, known: KnownPass) -> list[Node]:
+        """The values that a known backward pass is given."""
         values = self.recording.values
         number = self.recording.number_of
-        return block, [values[x] if type(x) is int else number(*x) for x in references]
+        return [values[x] if type(x) is int else number(*x) for x in known.references]
 
-    def keep(self, block: Any, given: list[Node]) -> None:
+    def keep(self, block: Block, given: list[Node]) -> None:
         """Remembers what `find` returns."""
         places = self.recording.number_places
         references: list[Any] = []
@@ -106,7 +124,8 @@ class Place:
                 return
         if self.move.blocks is None:
             self.move.blocks = {}
-        self.move.blocks[self.key] = (block, references)
+        codes = self.recording.codes(tuple([given[k] for k in block.chosen]))
+        self.move.blocks[self.key] = KnownPass(block, references, codes)
 
 
 def place_of(tape: Tape, groups: Sequence[Sequence[Node]]) -> Place | None:
@@ -117,10 +136,16 @@ def place_of(tape: Tape, groups: Sequence[Sequence[Node]]) -> Place | None:
         groups: outputs, their cotangents, inputs.
     """
     local = recorder.state.now
-    if len(tape.parts) != 1 or tape.parts[0][0] is not local.recording:
+    recording, now = local.recording, local.next.parent
+    if len(tape.parts) != 1 or tape.parts[0][0] is not recording or now is None:
         return None
-    recording, start, last = tape.parts[0]
-    places = [[recording.place(node) for node in group] for group in groups]
-    if any(None in group for group in places) or local.next.parent is None:
-        return None
-    return Place(recording, local.next.parent, (start, last, *map(tuple, places)))
+    slots = recording.slots
+    key: list[Any] = list(tape.parts[0][1:])
+    for group in groups:
+        for node in group:
+            place = node.move.slot if node.recording is recording else slots.get(node)
+            if place is None:
+                return None
+            key.append(place)
+        key.append(0)  # no place
+    return Place(recording, now, tuple(key))

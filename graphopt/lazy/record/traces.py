@@ -10,111 +10,16 @@ from __future__ import annotations
 import itertools
 from typing import Any, Final
 
-from graphopt.lazy.core.node import CONST, PLACES, SCALAR, Instr, Node, Op, value_node
+from graphopt.lazy.core.node import CONST, PLACES, Instr, Node, value_node
+from graphopt.lazy.record.moves import MET, Move, number_instr, path, predict
 
 MAX_MOVES: Final = 50_000
 """Moves kept; a tree that grows beyond that is forgotten."""
 
 CHECK_EVERY: Final = 128
-"""Predictions end after this many values, so that limits are looked at."""
-
-MET: Final = 1 << 50
-"""Codes of numbers that the trace has met before are minus this, minus their place."""
+"""Predictions end after this many operations, so that limits are looked at."""
 
 _base: Final = itertools.count(1).__next__
-
-
-class Move:
-    """One recorded operation, as part of a trace.
-
-    Codes describe an operand before it is known which value it is: a positive number is the place of
-    a value that the trace has met before, a negative one is minus the number of a buffer's aval, or of
-    a constant's or a number's instruction. Equal codes along a path mean equal traces.
-
-    Attributes:
-        instr: what is computed; None for the end of what is known.
-        op: its operation.
-        params: its parameters.
-        codes: one per operand.
-        unique: never merged with an equal operation.
-        operands: per operand, the place of its value, or minus one minus the place of a number.
-        slot: place of the result.
-        slow: never predicted.
-        merged: the result is that of an equal operation before.
-        aval: of the result.
-        src: the user's line that recorded it the first time.
-        parent: the move before; None at the root.
-        next: the move that came last after this one, or the end of what is known.
-        children: further moves that came after this one; None if there is one at most.
-        fresh: some operand is new to the trace, or a number.
-        cuts: what is known of cuts after this move, by what was asked for.
-        blocks: backward passes known at this move.
-        unary: the operation, if it has one operand that is a value met before, and no parameters.
-        binary: the same with two operands.
-        parametric: the same with one operand and parameters.
-        right: the operation, if its operands are a value met before and a floating-point number.
-        left: the same with the number first.
-        kind: the number's type.
-        a: place of the first value, for the five above; a place where nothing is otherwise.
-        b: place of the second.
-    """
-
-    __slots__ = (
-        "a", "aval", "b", "binary", "blocks", "children", "codes", "cuts", "fresh", "instr", "kind",
-        "left", "merged", "next", "op", "operands", "parametric", "params", "parent", "right", "slot",
-        "slow", "src", "unary", "unique",
-    )  # fmt: skip
-
-    def __init__(self, parent: Move | None, instr: Instr | None, codes: Any, unique: bool) -> None:
-        self.parent = parent
-        self.instr = instr
-        self.op: Op | None = None if instr is None else instr.op
-        self.params: Any = None if instr is None else instr.params
-        self.codes: Any = codes
-        self.unique = unique
-        self.fresh = bool(codes) and min(codes) < 0
-        self.operands: tuple[int, ...] = ()
-        self.slot = 0
-        self.slow = False
-        self.merged = False
-        self.aval: Any = None if instr is None else instr.aval
-        self.src: Any = None
-        self.children: dict[Any, Move] | None = None
-        self.cuts: dict[Any, Any] | None = None
-        self.blocks: dict[Any, Any] | None = None
-        self.unary: Op | None = None
-        self.binary: Op | None = None
-        self.parametric: Op | None = None
-        self.right: Op | None = None
-        self.left: Op | None = None
-        self.kind: Any = None
-        self.a = self.b = 0
-        if instr is None:
-            self.next: Move = self
-        else:
-            self.next = Move(self, None, None, False)
-
-    def child(self, key: Any) -> Move | None:
-        """The move after this one with an (instruction, codes, uniqueness), if it came before."""
-        known = self.next
-        if known.instr is key[0] and known.codes == key[1] and known.unique == key[2]:
-            return known
-        return None if self.children is None else self.children.get(key)
-
-    def prepare(self) -> None:
-        """Sets what the quick comparisons of following look at; operands are known."""
-        if self.merged or self.unique:
-            return
-        op, met = self.op, [code > 0 for code in self.codes]
-        if met == [True]:
-            self.a = self.codes[0]
-            if self.params:
-                self.parametric = op
-            else:
-                self.unary = op
-        elif met == [True, True] and not self.params:
-            self.a, self.b = self.codes
-            self.binary = op
 
 
 class Tree:
@@ -131,7 +36,6 @@ class Tree:
     def clear(self) -> None:
         """Forgets all traces; recordings under way go on along the old ones."""
         self.root = Move(None, None, None, False)
-        self.root.next = Move(self.root, None, None, False)
         self.moves = 0
 
 
@@ -151,14 +55,13 @@ class Recording:
         handles: tensors that were made for results.
         base: added to a place, gives a node's number; grows from recording to recording.
         foreign: some operand is pending in another recording.
-        weight: operations in recorded blocks.
         held_bytes: bytes of the buffers.
         limit_bytes: bytes at which to look whether buffers are kept for nothing.
     """
 
     __slots__ = (
         "base", "equal", "foreign", "handles", "held_bytes", "limit_bytes", "number_nodes",
-        "number_places", "numbers", "slots", "values", "weight",
+        "number_places", "numbers", "slots", "values",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -170,7 +73,6 @@ class Recording:
         self.handles: list[Any] = []
         self.base = _base() << PLACES
         self.foreign = False
-        self.weight = 0
         self.held_bytes = 0
         self.limit_bytes = LIMIT_BYTES
         self.equal: dict[Any, Move] | None = None
@@ -202,6 +104,8 @@ class Recording:
 
     def enter(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> tuple[int, ...]:
         """Gives new values and numbers their places; returns operands as in `Move.operands`."""
+        if not codes or min(codes) > 0:
+            return codes
         found: list[int] = []
         for node, code in zip(inputs, codes, strict=True):
             if code > 0:
@@ -239,6 +143,64 @@ class Recording:
             else:
                 self._keep_number(len(self.numbers), node)
                 self.numbers.append(node.data)
+
+    def takes(self, node: Node, code: int) -> bool:
+        """`agrees` for one operand."""
+        if code > 0:
+            return code < len(self.values) and self.values[code] is node
+        instr = node.instr
+        if node.data is None or node in self.slots:
+            return False
+        if instr is None:
+            if node.aval.id != -code:
+                return False
+        elif instr.id != -code or instr.op is not CONST:
+            return False
+        self.slots[node] = len(self.values)
+        self.values.append(node)
+        self.held_bytes += node.aval.nbytes
+        return True
+
+    def agrees(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> bool:
+        """Whether operands stand in the trace as codes say; gives new ones their places if so.
+
+        The common cases of `codes` and `follow` in one pass: no for some operands that agree.
+        """
+        if len(inputs) != len(codes):
+            return False
+        values, slots, count = self.values, self.slots, len(self.values)
+        fresh: list[Node] = []
+        numbers: list[Node] = []
+        for node, code in zip(inputs, codes, strict=True):
+            if code > 0:
+                if code >= count or values[code] is not node:
+                    return False
+                continue
+            if node.data is None or code <= -MET:
+                return False
+            instr = node.instr
+            if instr is None:
+                if node.aval.id != -code or node in slots or node in fresh:
+                    return False
+                fresh.append(node)
+            elif instr.id != -code:
+                return False
+            elif instr.op is CONST:
+                if node in slots or node in fresh:
+                    return False
+                fresh.append(node)
+            elif node in self.number_places or node in numbers:
+                return False
+            else:
+                numbers.append(node)
+        for node in fresh:
+            slots[node] = len(values)
+            values.append(node)
+            self.held_bytes += node.aval.nbytes
+        for node in numbers:
+            self._keep_number(len(self.numbers), node)
+            self.numbers.append(node.data)
+        return True
 
     def operands(self, move: Move) -> tuple[Node, ...]:
         """The nodes of a move's operands."""
@@ -289,23 +251,6 @@ LIMIT_BYTES: Final = 64 << 20
 """Buffers that a recording may hold before it is looked at whether anybody else holds them."""
 
 
-def number_instr(move: Move, place: int) -> Instr:
-    """The instruction of a number that a move uses."""
-    position = move.operands.index(-1 - place)
-    assert move.instr is not None
-    return SCALAR.table[move.instr.in_avals[position]]
-
-
-def path(last: Move) -> list[Move]:
-    """The moves from the root to this one."""
-    found = []
-    move: Move | None = last
-    while move is not None and move.instr is not None:
-        found.append(move)
-        move = move.parent
-    return found[::-1]
-
-
 def new_move(local: Any, instr: Instr, codes: tuple[int, ...], operands: Any, unique: bool) -> Move:
     """Adds a move after the last one of a recording; `operands` have their places already."""
     recording: Recording = local.recording
@@ -313,11 +258,14 @@ def new_move(local: Any, instr: Instr, codes: tuple[int, ...], operands: Any, un
     move = Move(parent, instr, codes, unique)
     move.operands = operands
     equal = None if unique else recording.find_equal((instr, operands), parent)
+    move.total, move.checked = parent.total, parent.checked
     if equal is not None:
         move.merged, move.slot = True, equal.slot
     else:
         move.slot = len(recording.values)
-        move.slow = move.slot % CHECK_EVERY == 0
+        move.total += 1 if instr.op.recipe is None else len(instr.op.recipe(instr).steps)
+        if move.cuttable and move.total - move.checked >= CHECK_EVERY:
+            move.slow, move.checked = True, move.total
     move.prepare()
     return move
 
@@ -333,23 +281,4 @@ def link(parent: Move, move: Move) -> Move:
     if parent.children is not None:
         move = parent.children.setdefault(key, move)
     predict(parent, move)
-    tree.moves += 1
     return move
-
-
-def predict(parent: Move, move: Move) -> None:
-    """Expects a move after another one."""
-    if not move.slow:
-        parent.next = move
-
-
-def keep_slow(move: Move) -> None:
-    """Ends predictions before a move, so that limits are looked at whenever it is made."""
-    parent = move.parent
-    if move.slow or parent is None:
-        return
-    move.slow = True
-    if parent.children is None:
-        parent.children = {(move.instr, move.codes, move.unique): move}
-    if parent.next is move:
-        parent.next = Move(parent, None, None, False)

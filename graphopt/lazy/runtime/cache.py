@@ -43,7 +43,8 @@ class Entry:
         placed: how it runs on several devices, in words; empty before that was decided.
         default: the program without the optimizer, for checked runs.
         giving: whether and how buffers are given to the executable.
-        dependencies: per root, the index checks and leaves it depends on; None until needed.
+        dependencies: sets of index checks and leaves that roots depend on, and which set is whose;
+            None until needed.
         places: operations whose indices are checked; known once `dependencies` is.
         context: what its executable depends on beside the plan; None once it is forgotten.
         used: number of its last use; larger is later.

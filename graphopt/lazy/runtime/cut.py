@@ -16,7 +16,6 @@ from graphopt.lazy.core import metrics, source_lines
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import CutForbiddenError, ExecutionError, LazyError
 from graphopt.lazy.record import recorder
-from graphopt.lazy.record.blocks import BLOCK
 from graphopt.lazy.record.settings import settings
 from graphopt.lazy.runtime import donation, known, optimizer, tiers
 from graphopt.lazy.runtime.cache import Cache, Entry
@@ -122,8 +121,7 @@ def run_known(key: Any, cause: str) -> bool:
         if tiers.traced(arrays):
             return False
         cache.use(entry)
-        metrics.followed_cut()
-        failures = _run(entry, leaves, arrays, scalars, roots, cause, start, unused)
+        failures = _run(entry, leaves, arrays, scalars, roots, cause, start, unused, True)
         if cut.complete and not failures:
             if unused is not donation.USED:
                 donation.release(local)
@@ -169,6 +167,7 @@ def _run(
     cause: str,
     start: float,
     unused: donation.Unused,
+    followed: bool = False,
 ) -> dict[Node, LazyError]:
     values, flags, how = tiers.run_entry(entry, leaves, arrays, scalars, unused)
     if how == "compiled" and entry.sightings % 64 == 0:
@@ -176,13 +175,15 @@ def _run(
     for observer in tuple(observers):
         observer(entry, arrays, scalars)
     failures = deliver(roots, values, flags, checks_of(leaves), entry, how == "compiled")
-    _book(cause, len(entry.plan.steps), entry.name, how, perf_counter() - start)
+    _book(cause, len(entry.plan.steps), entry.name, how, perf_counter() - start, followed)
     return failures
 
 
-def _book(cause: str, nodes: int, graph: str, how: str, seconds: float) -> None:
-    source = source_lines.here(4)
-    metrics.cut(cause, source, nodes, graph, how, seconds)
+def _book(
+    cause: str, nodes: int, graph: str, how: str, seconds: float, followed: bool = False
+) -> None:
+    source = source_lines.here(5)
+    metrics.cut(cause, source, nodes, graph, how, seconds, followed)
     if settings.log:
         event = metrics.as_cut((cause, source, nodes, graph, how, seconds))
         _logger.info("%s", event)
@@ -331,7 +332,7 @@ def _limit_reached(local: recorder.Recorder) -> None:
 
 def _weight(node: Node) -> int:
     instr = node.instr
-    return len(instr.params[0].steps) if instr is not None and instr.op is BLOCK else 1
+    return 1 if instr is None or instr.op.recipe is None else len(instr.op.recipe(instr).steps)
 
 
 recorder.hooks.limit_reached = _limit_reached

@@ -75,13 +75,11 @@ def key_of(local: Recorder, mode: str, requested: Sequence[Node]) -> Any:
         if node.recording is not recording:
             return None
         asked.append(node.move.slot)
-    live = []
-    for tensor in held_elsewhere(local.handles):
-        node = tensor._node
+    live = [tensor._node for tensor in held_elsewhere(local.handles)]
+    for node in live:
         if node.recording is not recording:
             return None
-        live.append(node.move.slot)
-    return (mode, *asked, 0, *live)
+    return (mode, *asked, 0, *[node.move.slot for node in live])
 
 
 def find(local: Recorder, key: Any, context: Any) -> tuple[KnownCut, Entry] | None:

@@ -74,21 +74,25 @@ def checks_of(leaves: list[Node]) -> dict[int, Check]:
 def _checks(flags: Any, inherited: dict[int, Check], entry: Entry) -> list[Check | None]:
     """The index checks that each root depends on; None where there are none."""
     if entry.dependencies is None:
-        entry.dependencies = dependencies(entry.plan)
+        roots = dependencies(entry.plan)
+        kinds = list(dict.fromkeys(roots))
+        entry.dependencies = kinds, [kinds.index(root) for root in roots]
         entry.places = executors.checked_places(entry.plan)
-    shared: dict[Any, Check | None] = {}  # roots that depend on the same share their check
+    places: dict[Check, list[int]] = {}
+    for k, check in inherited.items():
+        places.setdefault(check, []).append(k)
+    shared: dict[Any, Check] = {}  # roots that depend on the same share their check
     found: list[Check | None] = []
-    for chosen, leaves in entry.dependencies:
-        before: tuple[Check, ...] = ()
-        if inherited:
-            before = tuple(dict.fromkeys(c for k, c in inherited.items() if k in leaves))
+    kinds, chosen_kinds = entry.dependencies
+    for chosen, leaves in kinds:
+        before = tuple([c for c, where in places.items() if not leaves.isdisjoint(where)])
         own = flags if chosen else None
-        key = (chosen, before)
-        if key not in shared:
-            if own is None and not before:
-                shared[key] = None
-            else:
-                shared[key] = check = Check(own, entry.places, chosen)
-                check.inherited = before
-        found.append(shared[key])
-    return found
+        if own is None and not before:
+            found.append(None)
+            continue
+        known = shared.get((chosen, before))
+        if known is None:
+            known = shared[chosen, before] = Check(own, entry.places, chosen)
+            known.inherited = before
+        found.append(known)
+    return [found[k] for k in chosen_kinds]

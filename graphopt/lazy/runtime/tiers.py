@@ -26,18 +26,20 @@ MANY_COMPILES: Final = 6
 """Op by op is pointless for a graph with more operations than this that need a compile each."""
 
 _plain_types: Final[set[type]] = {np.ndarray}
-_jax_types: Final[set[type]] = set()
+"""Types of values that no jax transformation traces."""
 
 
 def traced(arrays: Sequence[Any]) -> bool:
     """Whether a jax transformation is tracing any of these."""
+    if _plain_types.issuperset(map(type, arrays)):
+        return False
     for array in arrays:
         kind = type(array)
-        if kind in _jax_types or kind in _plain_types:
+        if kind in _plain_types:
             continue
         if isinstance(array, jax.core.Tracer):
             return True
-        _jax_types.add(kind)
+        _plain_types.add(kind)
     return False
 
 
@@ -145,9 +147,10 @@ def _run_compiled(
     try:
         if giving.pairing.leaves:
             arrays = _give(entry, arrays, unused)
-        for k, array in enumerate(arrays):
-            if type(array) is np.ndarray:
-                arrays[k] = leaves[k].data = put(array, entry.plan.device)
+        if np.ndarray in map(type, arrays):
+            for k, array in enumerate(arrays):
+                if type(array) is np.ndarray:
+                    arrays[k] = leaves[k].data = put(array, entry.plan.device)
         packs = _packs(entry, scalars)
         with jax.enable_x64(True):
             if not entry.placed:
@@ -157,7 +160,8 @@ def _run_compiled(
                 values = _compared(entry, values, entry.default(*arrays, *packs))
     except Exception as error:
         return [Failure(_explained(entry, error))] * roots, None
-    values = donation.in_order(values, giving.pairing)
+    if giving.pairing.leaves:
+        values = donation.in_order(values, giving.pairing)
     if len(values) > roots:
         return values[:-1], values[-1]
     return values, None

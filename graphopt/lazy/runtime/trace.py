@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt.lazy.core.node import CONST, Aval, Instr, Node, in_order
 from graphopt.lazy.core.source_lines import Source
-from graphopt.lazy.record.blocks import BLOCK, Block
+from graphopt.lazy.record.blocks import Block
 
 
 class Trace:
@@ -133,10 +133,11 @@ class Plan:
 
 def make_plan(trace: Trace) -> Plan:
     """The plan of a trace, with the operations of blocks one by one; keeps no node alive."""
-    operations, numbers, consts = _operations(trace)
+    writer, numbers = _operations(trace)
+    operations, consts = writer.found, list(writer.consts)
     values = (*trace.leaves, *trace.scalars, *consts)
     roots = [numbers.get(root, root) for root in trace.roots]
-    if len(operations) != len(trace.nodes):
+    if writer.expands:
         operations = _needed(operations, roots)
     slots: dict[Any, int] = {value: k for k, value in enumerate(values)}
     for operation in operations:
@@ -166,6 +167,19 @@ def make_plan(trace: Trace) -> Plan:
 
 
 @dataclass(frozen=True, eq=False)
+class _Number:
+    """A number that is part of a block: never a scalar parameter, whatever node it came from.
+
+    Attributes:
+        data: a Python number.
+        aval: what it becomes.
+    """
+
+    data: Any
+    aval: Aval
+
+
+@dataclass(frozen=True, eq=False)
 class _Operation:
     """An operation on the way to a plan; inputs are operations, or nodes that hold values."""
 
@@ -174,33 +188,67 @@ class _Operation:
     src: Source | None
 
 
-def _operations(trace: Trace) -> tuple[list[_Operation], dict[Node, Any], list[Node]]:
-    """A trace's operations in order, what stands for each of its nodes, and all constants."""
-    found: list[_Operation] = []
+def _operations(trace: Trace) -> tuple[_Writer, dict[Node, Any]]:
+    """A trace written out, and what stands for each of its nodes."""
+    writer = _Writer(trace)
     numbers: dict[Node, Any] = {}
-    outputs: dict[Node, list[Any]] = {}
-    consts = dict.fromkeys(trace.consts)
     for node in trace.nodes:
-        instr = node.instr
-        assert instr is not None
-        first = node.inputs[0] if node.inputs else None
-        if instr.op is BLOCK:
-            block: Block = instr.params[0]
-            consts.update(dict.fromkeys(block.consts))
-            values: list[Any] = [*(numbers.get(x, x) for x in node.inputs), *block.consts]
-            for step in block.steps:
-                values.append(
-                    _Operation(step.instr, tuple(values[k] for k in step.inputs), step.src)
-                )
-            found.extend(values[-len(block.steps) :])
-            outputs[node] = [values[k] for k in block.outputs]
-        elif first in outputs:
-            numbers[node] = outputs[first][instr.params[0]]
-        else:
-            inputs = tuple(numbers.get(x, x) for x in node.inputs)
-            numbers[node] = _Operation(instr, inputs, node.src)
-            found.append(numbers[node])
-    return found, numbers, list(consts)
+        assert node.instr is not None
+        inputs = tuple([numbers.get(x, x) for x in node.inputs])
+        numbers[node] = writer.write(node.instr, inputs, node.src)
+    return writer, numbers
+
+
+class _Writer:
+    """Writes a trace out operation by operation.
+
+    What stands for several operations repeats some: a gradient computes again what the operation it
+    belongs to computed on its way. Where there is any, equal operations become one.
+
+    Attributes:
+        found: operations so far.
+        consts: constants that they use.
+        expands: whether anything stands for several operations.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.found: list[_Operation] = []
+        self.consts: dict[Any, None] = dict.fromkeys(trace.consts)
+        self._numbers: dict[Any, _Number] = {}
+        self.expands = any(n.instr is not None and n.instr.op.recipe for n in trace.nodes)
+        self._equal: dict[Any, _Operation] = {}
+
+    def write(self, instr: Instr, inputs: tuple[Any, ...], src: Source | None) -> Any:
+        """The operation of an instruction, or a list of them for the outputs of a block."""
+        if instr.op.recipe is not None:
+            return self._write_all(instr.op.recipe(instr), inputs, src)
+        if inputs and type(inputs[0]) is list:
+            return inputs[0][instr.params[0]]  # takes one output of a block
+        known = self._equal.get((instr, inputs))
+        if known is None:
+            known = _Operation(instr, inputs, src)
+            self.found.append(known)
+            if self.expands:
+                self._equal[instr, inputs] = known
+        return known
+
+    def _constant(self, node: Node) -> Any:
+        """What stands for a constant or number of a block; equal numbers are one."""
+        if node.instr is None or node.instr.op is CONST:
+            return node
+        key = (node.aval, repr(node.data))  # tells 0.0 from -0.0
+        return self._numbers.setdefault(key, _Number(node.data, node.aval))
+
+    def _write_all(self, block: Block, inputs: tuple[Any, ...], src: Source | None) -> Any:
+        consts = [self._constant(node) for node in block.consts]
+        self.consts.update(dict.fromkeys(consts))
+        values: list[Any] = [*inputs, *consts]
+        for step in block.steps:
+            operands = tuple([values[k] for k in step.inputs])
+            line = src if block.single else step.src  # a composite was called in one line
+            values.append(self.write(step.instr, operands, line or step.src))
+        outputs = [values[k] for k in block.outputs]
+        return outputs[0] if block.single else outputs
 
 
 def _needed(operations: list[_Operation], roots: list[Any]) -> list[_Operation]:

@@ -9,28 +9,25 @@ from typing import Any, Final
 import jax
 
 from graphopt.lazy.core import source_lines
-from graphopt.lazy.core.node import Node
+from graphopt.lazy.core.node import CONST, Instr, Node, value_node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands, recorder
-from graphopt.lazy.record.blocks import Block, make_block, record_block, structure
+from graphopt.lazy.record.blocks import (
+    Block,
+    follow_block,
+    make_block,
+    record_block,
+    structure,
+)
 from graphopt.lazy.record.recorder import record
 from graphopt.lazy.record.tapes import Entry, Tape, place_of
-from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.transforms.containers import closed, flatten, is_tensor, opened
 from graphopt.lazy.transforms.vjp_rules import pull_back
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, TensorBase)
-
-
-def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """Leaves and structure of nested containers, tensors being leaves."""
-    return jax.tree_util.tree_flatten(tree, is_leaf=_is_tensor)
-
-
 def _as_tensor(x: Any, name: str) -> Any:
-    if _is_tensor(x):
+    if is_tensor(x):
         return x
     from graphopt.lazy.namespace.creation import asarray
 
@@ -47,20 +44,20 @@ def _variables(leaves: list[Any], name: str) -> list[Any]:
     """Fresh tensors with the same values: whatever depends on them was recorded later."""
     fresh = []
     for x in leaves:
-        tensor = _as_tensor(x, name)
-        if not tensor.dtype.is_float:
+        tensor = x if type(x) is recorder.tensor_class else _as_tensor(x, name)
+        node = tensor._node
+        if not node.aval.dtype.is_float:
             raise LazyTypeError(
                 what=f"{name} with respect to a {tensor.dtype} tensor",
                 where=source_lines.line_of(source_lines.here()),
                 fix="Differentiate with respect to floating-point tensors.",
             )
-        fresh.append(_unshared(tensor._node))
+        fresh.append(recorder.record_unique(_VARIABLE, (node,)))
     return fresh
 
 
-def _unshared(node: Node) -> Any:
-    """A new node for a value, never merged with an equal one."""
-    return recorder.record_unique(recorder.instruction(OPS["variable"], (node,)), (node,))
+_VARIABLE: Final = OPS["variable"]
+_FULL: Final = OPS["full"]
 
 
 _blocks: Final[OrderedDict[tuple[int, ...], Block | None]] = OrderedDict()
@@ -81,9 +78,10 @@ def _backward(
         return _walk(tape.entries(), outputs, cotangents, inputs)
     place = place_of(tape, (outputs, cotangents, inputs))
     if place is not None and (known := place.find()) is not None:
-        return record_block(*known)
+        found = follow_block(known.block, known.codes)
+        return record_block(known.block, place.values(known)) if found is None else found
     entries = tape.entries()
-    if len(entries) < MIN_TAPE:
+    if len(entries) < MIN_TAPE and not any(instr.op.recipe for _, instr, _ in entries):
         return _walk(entries, outputs, cotangents, inputs)
     key, given = structure(entries, (outputs, cotangents, inputs))
     block = _blocks.get(key)
@@ -116,6 +114,7 @@ def _walk(
     Returns:
         One tensor per input, zeros where an output does not depend on it.
     """
+    tape = _written_out(tape)
     wanted = set(inputs)
     depends = set(inputs)
     for node, _, operands_ in tape:
@@ -145,6 +144,43 @@ def _walk(
     return [_gradient_of(grads, node) for node in inputs]
 
 
+def _written_out(tape: list[Entry]) -> list[Entry]:
+    """A tape with the operations of composites one by one, recorded again for their values.
+
+    Graphs hold them once: they are equal to those that the composites stand for.
+    """
+    found: list[Entry] = []
+    for node, instr, inputs in tape:
+        if instr.op.recipe is None:
+            found.append((node, instr, inputs))
+        else:
+            same = _record_all(found, instr, inputs)
+            found.append((node, recorder.instruction(_VARIABLE, (same,)), (same,)))
+    return found
+
+
+def _record_all(found: list[Entry], instr: Instr, inputs: tuple[Node, ...]) -> Node:
+    """Records the operations of a composite, and appends them to a tape; the node of its result."""
+    assert instr.op.recipe is not None
+    block: Block = instr.op.recipe(instr)
+    values = [*inputs, *map(_own_number, block.consts)]
+    for step in block.steps:
+        operands_ = tuple([values[k] for k in step.inputs])
+        if step.instr.op.recipe is not None:
+            values.append(_record_all(found, step.instr, operands_))
+            continue
+        values.append(recorder.record_known(step.instr, operands_)._node)
+        found.append((values[-1], step.instr, operands_))
+    return values[block.outputs[0]]
+
+
+def _own_number(node: Node) -> Node:
+    """A constant, or a number as a node of its own: numbers of a trace are never those of a block."""
+    if node.instr is None or node.instr.op is CONST:
+        return node
+    return value_node(node.data, node.aval, node.instr)
+
+
 def _gradient_of(grads: dict[Node, Any], node: Node) -> Any:
     if node in grads:
         return grads[node]
@@ -165,6 +201,8 @@ def _accumulate(grads: dict[Node, Any], node: Node, part: Any) -> None:
 
 
 def _split(args: tuple[Any, ...], argnums: int | tuple[int, ...]) -> tuple[int, ...]:
+    if type(argnums) is int and 0 <= argnums < len(args):
+        return (argnums,)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     for number in numbers:
         if not -len(args) <= number < len(args):
@@ -196,33 +234,30 @@ def value_and_grad(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         """Runs `fn` on a tape, and walks the tape back."""
         numbers = _split(args, argnums)
-        flat, trees = zip(*(flatten(args[k]) for k in numbers), strict=True)
-        leaves = [x for part in flat for x in part]
+        parts = [opened(args[k]) for k in numbers]
+        leaves = parts[0][0] if len(parts) == 1 else [x for part, _ in parts for x in part]
         with Tape() as tape:
             fresh = _variables(leaves, "grad")
             rest = iter(fresh)
             call = list(args)
-            for k, part, tree in zip(numbers, flat, trees, strict=True):
-                call[k] = jax.tree_util.tree_unflatten(tree, [next(rest) for _ in part])
+            for k, (_, form) in zip(numbers, parts, strict=True):
+                call[k] = closed(form, rest)
             result = fn(*call, **kwargs)
         value, aux = result if has_aux else (result, None)
         _check_scalar(value)
-        one = recorder.scalar(1, value.dtype, value.device)
-        start = record(OPS["full"], (one,), ((),))
+        one = recorder.scalar_beside(1, value._node.aval)
+        start = record(_FULL, (one,), ((),))
         gradients = iter(_backward(tape, [value._node], [start._node], [x._node for x in fresh]))
-        shaped = tuple(
-            jax.tree_util.tree_unflatten(tree, [next(gradients) for _ in part])
-            for part, tree in zip(flat, trees, strict=True)
-        )
-        gradient = shaped[0] if isinstance(argnums, int) else shaped
+        shaped = [closed(form, gradients) for _, form in parts]
+        gradient = shaped[0] if isinstance(argnums, int) else tuple(shaped)
         return ((value, aux) if has_aux else value), gradient
 
     return wrapped
 
 
 def _check_scalar(value: Any) -> None:
-    if not _is_tensor(value) or value.shape != () or value.dtype.kind != "float":
-        what = f"{value._node.aval!r}" if _is_tensor(value) else type(value).__name__
+    if not is_tensor(value) or value.shape != () or value.dtype.kind != "float":
+        what = f"{value._node.aval!r}" if is_tensor(value) else type(value).__name__
         raise LazyTypeError(
             what=f"gradient of a function that returns {what}",
             where=source_lines.line_of(source_lines.here()),
@@ -272,7 +307,7 @@ def vjp(fn: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tup
         pairs = [
             (out._node, operands.cast(operands.operand(g, out._node, "vjp"), out.dtype))
             for out, g in zip(outputs, given, strict=True)
-            if _is_tensor(out) and out.dtype.is_float
+            if is_tensor(out) and out.dtype.is_float
         ]
         for node, part in pairs:
             if part.aval.shape != node.aval.shape:

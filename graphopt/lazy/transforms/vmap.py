@@ -16,7 +16,7 @@ from graphopt.lazy.record.recorder import parts, record
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.runtime import executors
 from graphopt.lazy.runtime.trace import Plan, Trace, make_plan
-from graphopt.lazy.transforms.grad import flatten
+from graphopt.lazy.transforms.containers import flatten
 
 
 class Example:
