@@ -73,7 +73,7 @@ def errors(name, found, *args):
     denormal = np.abs(true) < np.finfo(np.float32).tiny
     real &= np.isfinite(rounded) & (~denormal | (name in DENORMAL_RESULTS))
     assert (np.signbit(found) == np.signbit(true))[real].all()
-    place = np.spacing(np.abs(rounded[real])).astype(np.float64)
+    place = np.ldexp(1.0, np.maximum(np.frexp(rounded[real])[1] - 24, -149))
     return np.maximum(np.abs(found[real] - true[real]) - CANCELLED.get(name, 0.0), 0.0) / place
 
 
