@@ -192,7 +192,7 @@ def table(every: int, only: str = "") -> Iterator[str]:
         every: distance of the floats that are tried.
         only: how names begin.
     """
-    yield "| function | arguments | floats | form | at | XLA | at |"
+    yield "| function | arguments | floats | form | form, at | XLA | XLA, at |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for case in CASES:
         if case.name.startswith(only):

@@ -2,7 +2,7 @@
 
 XLA:CPU calls a scalar function for each element. Here the argument is reduced by arithmetic and a
 polynomial or Newton's iteration computes the value in double precision, so that only the last rounding
-is seen: the largest error is 0.5002 units in the last place, where XLA's is up to 2, and thousands near the
+is seen: the largest error is 0.5002 units in the last place, where XLA's is up to 2, and millions near the
 zeros of log gamma and digamma.
 """
 
