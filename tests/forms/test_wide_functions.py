@@ -10,6 +10,7 @@ from support.captures import capture, normal
 
 from graphopt import forms
 from graphopt.forms.rows import wide_functions
+from graphopt.machine import CpuCosts
 from tests.forms.equations import operation_of
 
 SMALL = (0, 1e-45, 1e-42, 1.1754942e-38, 1.1754944e-38, 1e-20, 2.4e-4, 0.41421357, 0.5, 0.50000006)
@@ -236,6 +237,16 @@ def test_powers_by_one_number(exponent):
     assert " power(" not in known.as_text()  # products, a division, or the form
     for found in (known(x), later):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*sorted(TRUE), "rem"])
+def test_small_arrays_stay_with_xla(name):
+    def chosen(size):
+        args = [np.ones(size, np.float32)] * (2 if name in OF_TWO else 1)
+        return forms.choose(operation_of(getattr(lax, name), name, *args), CpuCosts()).form
+
+    assert chosen(512) is None
+    assert chosen(100_000) is wide_functions.FORM
 
 
 def test_other_types_stay_with_xla():
