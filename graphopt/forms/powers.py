@@ -31,8 +31,8 @@ _THIRD: Final = np.int32(0x54A20000)
 _ONE_BITS: Final = np.uint32(0x3F800000)
 _LARGEST: Final = 250.0
 """Powers of two beyond it are infinite or zero in single precision."""
-_PRODUCTS: Final = (-1.0, 1.0, 2.0, 3.0)
-"""Exponents, beside zero, by which XLA divides or multiplies."""
+_QUICK: Final = (-1.0, 0.5, 1.0, 2.0, 3.0)
+"""Exponents, beside zero, for which XLA divides, multiplies or takes a root."""
 _INVERSE_ROOT: Final = (1.0, 1 / 3, 2 / 9, 14 / 81)
 """(1 - e) ** (-1/3) in e: one step from an inverse root whose cube is off by e."""
 
@@ -82,8 +82,18 @@ def power(x: Any, y: Any) -> Any:
 def power_by_number(x: Any, y: Any) -> Any:
     """The same with one exponent for all: float32 of no dimensions.
 
-    Where it is a constant of the program XLA settles the choice when it compiles: powers that are products
-    stay products.
+    Where it is a constant of the program XLA settles the choice when it compiles: what it computes quickly
+    stays with it.
     """
-    simple = reduce(lambda found, number: found | (y == number), _PRODUCTS, y == 0.0)
-    return lax.cond(simple, lax.pow, lambda x, y: power(x, lax.full_like(x, y)), x, y)
+    ways = (lax.pow, _inverse_root, lambda x, y: power(x, lax.full_like(x, y)))
+    quick = reduce(lambda found, number: found | (y == number), _QUICK, y == 0.0)
+    way = lax.select(y == -0.5, np.int32(1), np.int32(2))
+    return lax.switch(lax.select(quick, np.int32(0), way), ways, x, y)
+
+
+def _inverse_root(x: Any, _: Any) -> Any:
+    """x ** -0.5"""
+    bits = magnitude_bits(x)
+    value = lax.convert_element_type(1.0 / lax.sqrt(widened_magnitude(x)), np.float32)
+    undefined = is_negative(x) & (bits != 0) & (bits < INFINITY_BITS)
+    return lax.select(undefined, lax.full_like(x, np.nan), value)
