@@ -14,7 +14,14 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import magnitude_bits, nearest, polynomial
+from graphopt.forms.widening import (
+    WHOLE,
+    magnitude_bits,
+    nearest,
+    of_wide_bits,
+    polynomial,
+    wide_bits,
+)
 
 _PIECES: Final = tuple(
     n * 2.0**unit
@@ -35,11 +42,16 @@ _SMALL: Final = np.uint32(0x39000000)
 """Bits of 2^-13: sine and tangent of smaller magnitudes are the argument, rounded."""
 
 
+_LARGE_PIECES: Final = 5
+"""So many have products of one and more; those of the others are below 2^-17."""
+
+
 def _half_turns(x: Any) -> list[Any]:
     """Terms whose sum is x / pi modulo two, small ones as they are; float64 of the shape of ``x``."""
     wide = lax.convert_element_type(x, np.float64)
-    products = [wide * piece for piece in _PIECES]
-    return [product - 2.0 * nearest(0.5 * product) for product in products]
+    large = [wide * piece for piece in _PIECES[:_LARGE_PIECES]]
+    small = [wide * piece for piece in _PIECES[_LARGE_PIECES:]]
+    return [product - 2.0 * nearest(0.5 * product) for product in large] + small
 
 
 def _less(terms: list[Any], whole: Any) -> Any:
@@ -58,9 +70,10 @@ def sine_of(r: Any) -> Any:
 
 
 def _signed_by(value: Any, whole: Any) -> Any:
-    """The value, with its sign turned where a whole number is odd."""
-    odd = whole - 2.0 * nearest(0.5 * whole)
-    return value - 2.0 * lax.abs(odd) * value
+    """The value, with its sign turned where a small whole number is odd."""
+    last = wide_bits(whole + WHOLE)
+    odd = lax.shift_left(last, lax.full_like(last, 63))
+    return of_wide_bits(wide_bits(value) ^ odd)
 
 
 def sine(x: Any) -> Any:

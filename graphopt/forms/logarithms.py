@@ -12,7 +12,15 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import DENORMAL, nearest, polynomial, quotient
+from graphopt.forms.widening import (
+    DENORMAL,
+    WHOLE,
+    nearest,
+    of_wide_bits,
+    polynomial,
+    quotient,
+    wide_bits,
+)
 
 _LOG2: Final = (
     2.88539008177785, 0.9617966941132127, 0.5770779423594591, 0.412209256786155,
@@ -33,23 +41,15 @@ _FRACTION: Final = np.uint64((1 << 52) - 1)
 _UNITS: Final = np.uint64(0x4330000000000000)
 """Bits of 2^52: a whole number below it in their place is added to it."""
 _EXPONENT: Final = np.uint64(52)
-_WHOLE: Final = 1.5 * 2.0**52
-"""A small whole number added to it stands in its last bits, negative ones in two's complement."""
-
-
-def _bits(x: Any) -> Any:
-    return lax.bitcast_convert_type(x, np.uint64)
-
-
-def _of_bits(bits: Any) -> Any:
-    return lax.bitcast_convert_type(bits, np.float64)
 
 
 def log2(a: Any) -> Any:
     """The logarithm to base 2 of a float64 array; positive numbers that are neither denormal nor infinite."""
-    moved = _bits(a) + (_ONE - _SQRT_HALF)  # above the root of 1/2 the exponent counts one more
-    exponent = _of_bits(lax.shift_right_logical(moved, lax.full_like(moved, _EXPONENT)) | _UNITS)
-    number = _of_bits((moved & _FRACTION) + _SQRT_HALF)
+    moved = wide_bits(a) + (_ONE - _SQRT_HALF)  # above the root of 1/2 the exponent counts one more
+    exponent = of_wide_bits(
+        lax.shift_right_logical(moved, lax.full_like(moved, _EXPONENT)) | _UNITS
+    )
+    number = of_wide_bits((moved & _FRACTION) + _SQRT_HALF)
     return (exponent - (2.0**52 + 1023.0)) + _log2_near_one(number)
 
 
@@ -81,5 +81,5 @@ def exp2(t: Any) -> Any:
     """2 ** t of a float64 array; magnitudes up to 1000."""
     whole = nearest(t)
     value = polynomial(_EXP2, t - whole)
-    bits = _bits(whole + _WHOLE)
-    return _of_bits(_bits(value) + lax.shift_left(bits, lax.full_like(bits, _EXPONENT)))
+    bits = wide_bits(whole + WHOLE)
+    return of_wide_bits(wide_bits(value) + lax.shift_left(bits, lax.full_like(bits, _EXPONENT)))

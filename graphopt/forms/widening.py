@@ -20,6 +20,8 @@ DENORMAL: Final = np.uint32(0x00800000)
 """Magnitudes below are denormal, as bits."""
 _UNIT: Final = 2.0**-149
 """The smallest positive number of single precision."""
+WHOLE: Final = 1.5 * 2.0**52
+"""A small whole number added to it stands in its last bits, negative ones in two's complement."""
 
 
 def magnitude_bits(x: Any) -> Any:
@@ -39,7 +41,7 @@ def narrowed(value: Any, sign_of: Any) -> Any:
     """A float64 array that is not negative as float32, with the signs of a float32 array."""
     bits = lax.bitcast_convert_type(lax.convert_element_type(value, np.float32), np.uint32)
     # What is denormal stands, rounded, in the last bits of its sum with a number of the right size.
-    sum_bits = lax.bitcast_convert_type(value + 1.5 * 2.0**52 * _UNIT, np.uint64)
+    sum_bits = wide_bits(value + WHOLE * _UNIT)
     bits = lax.select(bits < DENORMAL, lax.convert_element_type(sum_bits, np.uint32), bits)
     sign = lax.bitcast_convert_type(sign_of, np.uint32) & SIGN
     return lax.bitcast_convert_type(bits | sign, np.float32)
@@ -54,6 +56,16 @@ def signed(value: Any, sign_of: Any) -> Any:
     """A float32 array that is not negative, with the signs of another."""
     sign = lax.bitcast_convert_type(sign_of, np.uint32) & SIGN
     return lax.bitcast_convert_type(lax.bitcast_convert_type(value, np.uint32) | sign, np.float32)
+
+
+def wide_bits(x: Any) -> Any:
+    """Bits of a float64 array; uint64 of the same shape."""
+    return lax.bitcast_convert_type(x, np.uint64)
+
+
+def of_wide_bits(bits: Any) -> Any:
+    """The float64 array of bits of 64."""
+    return lax.bitcast_convert_type(bits, np.float64)
 
 
 def where(condition: Any, then: Any, otherwise: Any) -> Any:
