@@ -1,9 +1,10 @@
-"""What functions of short arrays cost in native code, alone and packed.
+"""What functions of short arrays cost in native code, alone and packed, and how exact forms of functions are.
 
     python -m benchmarks.functions [--only tanh] [--f64]
+    python -m benchmarks.functions --errors [--every 257] [--only atan]
 
 A loop of 500 iterations carries eight arrays and applies one function, a multiplication and an addition to
-each. These are the figures behind `graphopt.policy.heuristic.pack`.
+each. These are the figures behind `graphopt.policy.heuristic.pack`. Errors: see `benchmarks.function_errors`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from benchmarks import function_errors
 from benchmarks.progress import counted, ended
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
@@ -96,7 +98,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.functions", description=__doc__)
     parser.add_argument("--only", default="", help="functions whose name starts so")
     parser.add_argument("--f64", action="store_true", help="double precision")
+    parser.add_argument("--errors", action="store_true", help="largest errors of functions' forms")
+    parser.add_argument(
+        "--every", type=int, default=257, help="distance of the floats for --errors"
+    )
     options = parser.parse_args()
+    if options.errors:
+        for line in function_errors.table(options.every, options.only):
+            print(line, flush=True)
+        return
     jax.config.update("jax_enable_x64", options.f64)  # type: ignore[no-untyped-call]
     dtype = np.float64 if options.f64 else np.float32
     sizes = [(size, False) for size in SIZES] + [(size, True) for size in PACKED_SIZES]

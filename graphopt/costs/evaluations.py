@@ -7,6 +7,7 @@ the same index share one evaluation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 from graphopt.hlo import Graph
@@ -150,6 +151,47 @@ class Evaluations:
             self._uses[node] = dict(self._uses[node])
             self._own[node] = True
         self._uses[node].update(places)
+
+
+def evaluation_ns(
+    graph: Graph,
+    shares: Sequence[tuple[float, ...]],
+    node: int,
+    fused: Sequence[bool],
+    own_ns: Sequence[float],
+) -> float:
+    """Nanoseconds to compute one element of a node from values in memory.
+
+    A value that is read several times at one index is computed once there.
+
+    Args:
+        graph: of the node.
+        shares: `shares` of it.
+        node: which.
+        fused: [N]; True where a node is computed inside its users.
+        own_ns: [N]; nanoseconds of one element of each node, its operands not counted.
+    """
+    uses: dict[int, Places] = {node: {(node, -1): 1.0}}
+    waiting = [-node]  # all users of the last node have been passed
+    total = 0.0
+    while waiting:
+        member = -heappop(waiting)
+        places = uses.pop(member)
+        here = sum(places.values())
+        total += here * own_ns[member]
+        elementwise = graph.ops[member].kind is OpKind.ELEMENTWISE
+        for slot, operand in enumerate(graph.operand_lists[member]):
+            if not fused[operand]:
+                continue
+            if operand not in uses:
+                uses[operand] = {}
+                heappush(waiting, -operand)
+            if elementwise:
+                uses[operand].update(places)
+            else:
+                place = place_read(graph, member, slot, places)
+                uses[operand][place] = min(here * shares[member][slot], MOST_EVALUATIONS)
+    return total
 
 
 def turns(graph: Graph, node: int) -> bool:

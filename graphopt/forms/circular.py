@@ -14,7 +14,14 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import magnitude_bits, polynomial
+from graphopt.forms.widening import (
+    WHOLE,
+    magnitude_bits,
+    nearest,
+    of_wide_bits,
+    polynomial,
+    wide_bits,
+)
 
 _PIECES: Final = tuple(
     n * 2.0**unit
@@ -35,16 +42,16 @@ _SMALL: Final = np.uint32(0x39000000)
 """Bits of 2^-13: sine and tangent of smaller magnitudes are the argument, rounded."""
 
 
+_LARGE_PIECES: Final = 5
+"""So many have products of one and more; those of the others are below 2^-17."""
+
+
 def _half_turns(x: Any) -> list[Any]:
     """Terms whose sum is x / pi modulo two, small ones as they are; float64 of the shape of ``x``."""
     wide = lax.convert_element_type(x, np.float64)
-    products = [wide * piece for piece in _PIECES]
-    return [product - 2.0 * _whole(0.5 * product) for product in products]
-
-
-def _whole(value: Any) -> Any:
-    """The nearest whole number."""
-    return lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN)
+    large = [wide * piece for piece in _PIECES[:_LARGE_PIECES]]
+    small = [wide * piece for piece in _PIECES[_LARGE_PIECES:]]
+    return [product - 2.0 * nearest(0.5 * product) for product in large] + small
 
 
 def _less(terms: list[Any], whole: Any) -> Any:
@@ -54,25 +61,26 @@ def _less(terms: list[Any], whole: Any) -> Any:
 
 def _nearest(terms: list[Any], half: float = 0.0) -> Any:
     """The whole number nearest to the sum of the terms and ``half``."""
-    return _whole(reduce(lambda total, term: total + term, terms) + half)
+    return nearest(reduce(lambda total, term: total + term, terms) + half)
 
 
-def _sine_of(r: Any) -> Any:
+def sine_of(r: Any) -> Any:
     """sin(pi r) for |r| up to 1/2."""
     return r * polynomial(_SINE, r * r)
 
 
 def _signed_by(value: Any, whole: Any) -> Any:
-    """The value, with its sign turned where a whole number is odd."""
-    odd = whole - 2.0 * _whole(0.5 * whole)
-    return value - 2.0 * lax.abs(odd) * value
+    """The value, with its sign turned where a small whole number is odd."""
+    last = wide_bits(whole + WHOLE)
+    odd = lax.shift_left(last, lax.full_like(last, 63))
+    return of_wide_bits(wide_bits(value) ^ odd)
 
 
 def sine(x: Any) -> Any:
     """sin(x) of a float32 array."""
     terms = _half_turns(x)
     whole = _nearest(terms)
-    value = _signed_by(_sine_of(_less(terms, whole)), whole)
+    value = _signed_by(sine_of(_less(terms, whole)), whole)
     return _small_as_it_is(x, value)
 
 
@@ -80,7 +88,7 @@ def cosine(x: Any) -> Any:
     """cos(x) of a float32 array: the sine of half a turn's half more."""
     terms = _half_turns(x)
     whole = _nearest(terms, 0.5)
-    value = _signed_by(_sine_of(_less(terms, whole - 0.5)), whole)
+    value = _signed_by(sine_of(_less(terms, whole - 0.5)), whole)
     return lax.convert_element_type(value, np.float32)
 
 
@@ -93,7 +101,7 @@ def tangent(x: Any) -> Any:
     rest = _less(
         terms, whole + side
     )  # r - 1/2 or r + 1/2: its sine is the cosine of r but for the sign
-    value = _sine_of(r) / _sine_of(rest) * (-2.0 * side)
+    value = sine_of(r) / sine_of(rest) * (-2.0 * side)
     return _small_as_it_is(x, value)
 
 

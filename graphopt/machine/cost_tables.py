@@ -81,11 +81,15 @@ LAPACK: Final[Mapping[str, LapackCosts]] = MappingProxyType(
 
 WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
     {
-        "acos": (6.0, 1.8, 10_000.0),
-        "asin": (6.0, 1.8, 10_000.0),
-        "atan2": (5.0, 3.0, 100_000.0),
-        "cbrt": (5.0, 2.5, 20_000.0),
+        "acos": (9.0, 0.6, 6_000.0),
+        "asin": (9.0, 0.6, 6_000.0),
+        "atan": (6.0, 0.8, 6_000.0),
+        "atan2": (9.5, 1.2, 8_000.0),
+        "cbrt": (8.0, 0.9, 8_000.0),
         "cos": (4.6, 2.0, 30_000.0),
+        "digamma": (5.5, 1.8, 12_000.0),
+        "lgamma": (5.5, 1.8, 12_000.0),
+        "pow": (3.2, 1.6, 40_000.0),
         "rem": (9.5, 1.4, 20_000.0),
         "sin": (4.6, 1.8, 30_000.0),
         "tan": (8.5, 3.2, 30_000.0),

@@ -11,7 +11,7 @@ from support.captures import capture, nodes, normal
 
 from graphopt.corpus import load_corpus
 from graphopt.costs.elements import element_ns, reduced_ns
-from graphopt.costs.evaluations import Evaluations, turns
+from graphopt.costs.evaluations import Evaluations, evaluation_ns, turns
 from graphopt.costs.model import CostModel, library_extra
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
@@ -53,6 +53,24 @@ def test_reductions_in_loops_are_slow_unless_they_are_over_rows():
     place, _ = read_ns(lambda x: jnp.argmax(x, axis=1))
     assert sums == largest < columns < place
     assert extra is not None and extra > 0
+
+
+def operations(fn):
+    """Elementwise operations per element of the last node of a program, counted by what computes it."""
+    graph = capture(fn, normal(64, 64)).graph
+    fused = [op.name != "parameter" for op in graph.ops]
+    own = [float(op.kind is OpKind.ELEMENTWISE) for op in graph.ops]
+    return evaluation_ns(graph, CostModel(graph).shares, len(graph) - 1, fused, own)
+
+
+def test_a_value_is_computed_once_per_index_at_which_it_is_read():
+    def squared(x):
+        for _ in range(10):
+            x = x * x
+        return x
+
+    assert operations(squared) == 10
+    assert operations(lambda x: jnp.flip(squared(x), 0) + squared(x)) == 21
 
 
 def one_hot(x, places):

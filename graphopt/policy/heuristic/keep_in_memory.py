@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
-from graphopt.costs.evaluations import Evaluations, holds_loop
+from graphopt.costs.evaluations import Evaluations, evaluation_ns, holds_loop
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.machine import CpuCosts, UnitKind
@@ -23,9 +23,9 @@ from graphopt.policy.heuristic.support.step import Step, limit
 class Limits:
     """Judgements of this step. One more kernel between others is one more wait for the other core."""
 
-    margin: float = limit(2.5, "ratio", "recomputing must cost so many times what memory does")
+    margin: float = limit(1.15, "ratio", "recomputing must cost so many times what memory does")
     min_saved_ns: float = limit(
-        8000.0, "ns", "what writing one value must save per run, beyond that"
+        3000.0, "ns", "what writing one value must save per run, beyond that"
     )
     min_kept_share: float = limit(0.03, "of the program", "the same as a part of its time")
 
@@ -44,43 +44,77 @@ MAX_READERS: Final = 32
 
 def apply(context: Context) -> Edit | None:
     """Writes values to memory whose recomputation costs more than a trip through memory."""
-    graph, model, costs = context.graph, context.model, context.costs
-    elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
+    graph, model = context.graph, context.model
+    elements = graph.elements.tolist()
     wanted = context.decisions.copy()
     fuse = wanted.fuse.tolist()
     may_write = context.masks.fuse[:, 0].tolist()
-    unit_ns = _ns_per_element(graph, model, fuse)
+    own_ns = _own_ns(graph, model, fuse)
+    most_ns = _most_ns(graph, model, fuse, own_ns)
+    in_registers = _in_registers(context, fuse)
+    behind_loads = (context.costs.hidden_operations / _rates(graph, context.costs)).tolist()
     least = max(LIMITS.min_saved_ns, LIMITS.min_kept_share * program_ns(context))
-    # chains of integer operations (random bits, hashes) are cheap to repeat there
-    in_native = (context.in_native & np.isin(graph.dtype, list(FLOATS))).tolist()
-    hidden = _hidden(context, unit_ns, fuse)
-    reads_alike: list[bool] = []
+    trips = _Trips(context, fuse)
     counted = Evaluations(graph, model.shares)
-    readers: list[frozenset[int]] = [frozenset()] * len(graph)
     saved = 0.0
     for node in range(len(graph) - 1, -1, -1):
-        if fuse[node]:  # nobody asks who reads what is in memory already
-            readers[node] = _readers(graph.user_lists[node], fuse, readers)
-        written = fuse[node] and may_write[node] and not hidden[node]
-        if written and _is_in_library(context, readers[node]):
+        trips.pass_on(node)
+        written = fuse[node] and may_write[node] and not in_registers[node]
+        if written and trips.is_in_library(node):
             written = False
         if written and graph.ops[node].name not in NEVER_WRITTEN:
-            extra = (counted.of(node) - elements[node]) * unit_ns[node]
-            across = counted.across(node)
-            if across and extra > 0.0:
-                # what a node reads comes before it, so it is still fused as it was at first
-                reads_alike = reads_alike or _reads_alike(graph, fuse)
-                across = 0.0 if reads_alike[node] else across
-            start = costs.native_kernel_ns if in_native[node] else costs.thunk_ns
-            memory = start + _memory_ns(costs, nbytes[node], len(readers[node]), across)
+            again = counted.of(node) - elements[node]
+            memory = trips.memory_ns(node, counted.across(node) if again > 0.0 else 0.0)
             times = max(1.0, context.executions(node))
-            if extra > LIMITS.margin * memory + least / times:
-                fuse[node] = False
-                saved += (extra - memory) * times
-                _set_parts(context, wanted, node, unit_ns[node])
+            needed = LIMITS.margin * memory + least / times
+            if most_ns[node] > behind_loads[node] and again * most_ns[node] > needed:
+                ns = evaluation_ns(graph, model.shares, node, fuse, own_ns)
+                if ns > behind_loads[node] and again * ns > needed:
+                    fuse[node] = False
+                    saved += (again * ns - memory) * times
+                    _set_parts(context, wanted, node, ns)
         counted.pass_on(node, fuse)
     wanted.fuse[:] = fuse
     return context.edit(wanted, saved, "values written to memory instead of computed again")
+
+
+class _Trips:
+    """What trips through memory take; callers go through nodes in falling order."""
+
+    def __init__(self, context: Context, fuse: list[bool]) -> None:
+        """`fuse` may change for nodes that have been passed."""
+        graph = context.graph
+        self._context, self._graph, self._costs, self._fuse = context, graph, context.costs, fuse
+        # chains of integer operations (random bits, hashes) are cheap to repeat there
+        self._in_native = (context.in_native & np.isin(graph.dtype, list(FLOATS))).tolist()
+        self._nbytes = graph.nbytes.tolist()
+        self._readers: list[frozenset[int]] = [frozenset()] * len(graph)
+        self._reads_alike: list[bool] = []
+
+    def pass_on(self, node: int) -> None:
+        """Counts the kernels that would read a node; all its users have been passed."""
+        if self._fuse[node]:  # nobody asks who reads what is in memory already
+            users = self._graph.user_lists[node]
+            self._readers[node] = _readers(users, self._fuse, self._readers)
+
+    def is_in_library(self, node: int) -> bool:
+        """True for a value that one call of the kernel library computes, which does everything once."""
+        if len(self._readers[node]) != 1:
+            return False
+        (root,) = self._readers[node]
+        unit = self._graph.units[self._context.decisions.unit[root]]
+        return unit.kind is UnitKind.LIBRARY and not self._context.is_inside_native(root)
+
+    def memory_ns(self, node: int, across: float) -> float:
+        """Nanoseconds of a value's trip, `across` of its elements read in another order."""
+        if across:
+            # what a node reads comes before it, so it is still fused as it was at first
+            self._reads_alike = self._reads_alike or _reads_alike(self._graph, self._fuse)
+            across = 0.0 if self._reads_alike[node] else across
+        costs = self._costs
+        start = costs.native_kernel_ns if self._in_native[node] else costs.thunk_ns
+        readers = len(self._readers[node])
+        return start + _memory_ns(costs, self._nbytes[node], readers, across)
 
 
 def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) -> frozenset[int]:
@@ -95,28 +129,19 @@ def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) 
     return frozenset(sorted(found)[:MAX_READERS])
 
 
-def _is_in_library(context: Context, readers: frozenset[int]) -> bool:
-    """True for a value that one call of the kernel library computes, which does everything once."""
-    if len(readers) != 1:
-        return False
-    (root,) = readers
-    unit = context.graph.units[context.decisions.unit[root]]
-    return unit.kind is UnitKind.LIBRARY and not context.is_inside_native(root)
-
-
 def _rates(graph: Graph, costs: CpuCosts) -> NDArray[np.float64]:
     """Operations per nanosecond, per node."""
     floats = np.isin(graph.dtype, list(FLOATS))
     return np.where(floats, costs.fused_operations_per_ns, costs.integer_operations_per_ns)
 
 
-def _hidden(context: Context, unit_ns: list[float], fuse: list[bool]) -> list[bool]:
-    """Per node: repeating it costs nothing, in registers or behind loads."""
-    graph, costs = context.graph, context.costs
-    few = context.in_native & (graph.elements <= costs.registers)
-    in_registers = few & ~np.array(holds_loop(graph, context.model.shares, fuse), np.bool_)
-    behind_loads = unit_ns <= costs.hidden_operations / _rates(graph, costs)
-    out: list[bool] = (in_registers | behind_loads).tolist()
+def _in_registers(context: Context, fuse: list[bool]) -> list[bool]:
+    """Per node: it is so small that native code keeps it in registers."""
+    graph = context.graph
+    few = context.in_native & (graph.elements <= context.costs.registers)
+    out: list[bool] = (
+        few & ~np.array(holds_loop(graph, context.model.shares, fuse), np.bool_)
+    ).tolist()
     return out
 
 
@@ -142,18 +167,28 @@ def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
     return out
 
 
-def _ns_per_element(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
-    """Nanoseconds to compute one element of each fused node from values in memory; 0 for others."""
+def _own_ns(graph: Graph, model: CostModel, fuse: list[bool]) -> list[float]:
+    """Nanoseconds of one element of each fused node, its operands not counted; 0 for others."""
     out = [0.0] * len(graph)
     rates = _rates(graph, model.costs).tolist()
     for node, op in enumerate(graph.ops):
+        if not fuse[node] or op.name in _ADDRESSES:
+            continue
+        if op.name == "reduce":
+            out[node] = reduced_ns(graph, node, model.costs) * model.shares[node][0]
+        else:
+            out[node] = element_ns(graph, node, rates[node], model.costs)
+    return out
+
+
+def _most_ns(graph: Graph, model: CostModel, fuse: list[bool], own_ns: list[float]) -> list[float]:
+    """Nanoseconds to compute one element of each fused node, every use of a value counted: a quick bound."""
+    out = [0.0] * len(graph)
+    for node in range(len(graph)):
         if not fuse[node]:
             continue
-        shares = model.shares[node]
-        ns = 0.0 if op.name in _ADDRESSES else element_ns(graph, node, rates[node], model.costs)
-        if op.name == "reduce":
-            ns = reduced_ns(graph, node, model.costs) * shares[0]
-        for operand, share in zip(graph.operand_lists[node], shares, strict=True):
+        ns = own_ns[node]
+        for operand, share in zip(graph.operand_lists[node], model.shares[node], strict=True):
             ns += out[operand] * share
         out[node] = min(ns, 1e6)
     return out
