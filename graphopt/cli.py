@@ -300,6 +300,20 @@ class Train:
 
 
 @dataclass(frozen=True)
+class Advantages:
+    """Learn what alternatives gain from duels: graphopt advantages FLAGS (--help lists them)."""
+
+    flags: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """Flags of the command."""
+
+    def run(self) -> int:
+        """Exit status 0, or 130 if interrupted."""
+        from graphopt.learn.advantages.command import main as learn
+
+        return learn(self.flags)
+
+
+@dataclass(frozen=True)
 class Ship:
     """Make a trained policy the one that install() loads, and write its model card."""
 
@@ -323,6 +337,7 @@ Commands = Union[  # noqa: UP007 - tyro reads the union at run time
     Fill,
     Collect,
     Train,
+    Advantages,
     Ship,
     Tune,
     Queue,
@@ -343,11 +358,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
 
     def run() -> int:
-        """The command with its options; what follows `run` and `train` is for others to parse."""
+        """The command with its options; others parse what follows `run`, `train` and `advantages`."""
         if argv[:1] == ["run"]:
             return Run(tuple(argv[1:])).run()
         if argv[:1] == ["train"]:
             return Train(tuple(argv[1:])).run()
+        if argv[:1] == ["advantages"]:
+            return Advantages(tuple(argv[1:])).run()
         return tyro.cli(Commands, prog="graphopt", args=argv).run()
 
     return exit_status("graphopt", run)

@@ -27,7 +27,7 @@ from graphopt.policy.registry import DEFAULT
 
 COMMANDS = (
     "demo", "fill", "collect", "ship", "tune", "evaluate", "fuzz", "capture", "corpus", "explain", "bench",
-    "doctor", "store", "queue", "fleet",
+    "doctor", "store", "queue", "fleet", "advantages",
 )  # fmt: skip
 
 

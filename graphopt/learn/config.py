@@ -200,13 +200,21 @@ def load_config(path: Path) -> TrainConfig:
     Raises:
         ConfigError: the file cannot be read, or names an unknown setting, or one of another type.
     """
+    return from_dict(read_yaml(path))
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds; an empty mapping if nothing.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
     import yaml  # type: ignore[import-untyped, unused-ignore]  # only training has it
 
     try:
-        data = yaml.safe_load(path.read_text())
+        return yaml.safe_load(path.read_text()) or {}
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _bad(str(path), f"cannot be read: {error}") from error
-    return from_dict(data or {})
 
 
 def from_dict(data: Any) -> TrainConfig:
@@ -215,7 +223,7 @@ def from_dict(data: Any) -> TrainConfig:
     Raises:
         ConfigError: an unknown setting, or one of another type.
     """
-    config: TrainConfig = _build(TrainConfig, data, "")
+    config: TrainConfig = build(TrainConfig, data)
     return config
 
 
@@ -231,8 +239,12 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
 
 
-def _build(kind: Any, data: Any, where: str) -> Any:
-    """`data` as an instance of the dataclass `kind`."""
+def build(kind: Any, data: Any, where: str = "") -> Any:
+    """`data` as an instance of the dataclass `kind`; what is missing keeps its default.
+
+    Raises:
+        ConfigError: an unknown setting, or one of another type.
+    """
     if not isinstance(data, dict):
         raise _bad(where or "configuration", "must be a mapping of settings")
     hints = typing.get_type_hints(kind)
@@ -247,7 +259,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
 
 def _convert(hint: Any, value: Any, name: str) -> Any:
     if dataclasses.is_dataclass(hint):
-        return _build(hint, value, name)
+        return build(hint, value, name)
     origin = typing.get_origin(hint)
     if origin is tuple:
         if not isinstance(value, list | tuple):

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from graphopt.errors import GraphOptError, PolicyError
 from graphopt.hlo import Decisions, Graph
@@ -148,10 +148,24 @@ def _shipped() -> NamedPolicy:
 
 
 def _from_checkpoint(path: Path) -> NamedPolicy:
-    """A learned policy: numpy only, so it needs no guard; its digest stands for its decisions."""
-    from graphopt.policy.network.checkpoint import load  # not needed by the hand-written policies
+    """A learned policy: numpy only, so it needs no guard; its digest stands for its decisions.
 
-    checkpoint = load(path)
+    The kind that is written in the checkpoint says what decides: `graphopt.policy.network`, which decides
+    node by node, or `graphopt.policy.advantages`.
+    """
+    # Not needed by the hand-written policies.
+    from graphopt.policy.network.files import kind_of
+
+    decider: Any
+    checkpoint: Any
+    if kind_of(path):
+        from graphopt.policy.advantages.checkpoint import load_advantages
+
+        checkpoint = load_advantages(path)
+    else:
+        from graphopt.policy.network.checkpoint import load
+
+        checkpoint = load(path)
     name = f"checkpoint {path.name}"
     decider = checkpoint.decider()
     told = getattr(decider, "choose", None)

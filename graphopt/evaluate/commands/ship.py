@@ -14,7 +14,8 @@ from graphopt.evaluate.evaluation.compare import compare_markdown
 from graphopt.files import write_directory
 from graphopt.learn.config import CONFIG_NAME
 from graphopt.learn.training.train import POLICY
-from graphopt.policy.network.checkpoint import SPEC, WEIGHTS, Checkpoint, load
+from graphopt.policy.network.checkpoint import Checkpoint, load
+from graphopt.policy.network.files import SPEC, WEIGHTS
 from graphopt.policy.registry import SHIPPED
 
 CARD = "README.md"

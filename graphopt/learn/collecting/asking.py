@@ -16,6 +16,7 @@ from graphopt.learn.collecting.collect import CollectPlan, Notes, Progress, Tell
 from graphopt.learn.collecting.command import names_of, problems_of
 from graphopt.learn.collecting.duelling import Collector, Row
 from graphopt.learn.collecting.in_flight import TaskRun
+from graphopt.learn.collecting.own_states import own_states
 from graphopt.learn.collecting.problems import Problem
 from graphopt.learn.collecting.scorers import program_inputs
 from graphopt.learn.collecting.warm import WARM, packed_inputs
@@ -60,6 +61,8 @@ class Asking:
         self.plan, self.notes, self.tell, self.executor = plan, notes, tell, executor
         self.done = Progress()
         self._needs = own_needs()
+        own = own_states(plan.states_of)
+        self._own = None if own is None else own.experiments
         self._runs: dict[str, TaskRun] = {}
         self._asked: set[str] = set()
 
@@ -120,7 +123,7 @@ class Asking:
             return
         graph = build_graph(problem.data, allow_donation=True)
         tasks = distinct(cut(graph, least_share=self.plan.least_share)).values()
-        collectors = [Collector(equal[0]) for equal in tasks]
+        collectors = [Collector(equal[0], self._own, self.plan.most) for equal in tasks]
         todo = [c for c in collectors if self._is_open(c)]
         if not todo or self.over:
             return

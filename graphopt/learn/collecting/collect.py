@@ -27,10 +27,11 @@ CARD: Final = """\
 One file per collecting run (`graphopt collect`), never written again; `graphopt.tasks.parts` describes the
 format and reads it. A row of `duels` is one pair of decision vectors of one task, timed in turn in one
 process: `log_ratio` is log(rival's time / time) with its 95 % interval `low` to `high`, from the repeats in
-`looks` (log ratio, low, high, pairs). `edits` is what differs from the rival, which is the hand-written
-heuristic's decisions (`heuristic` of the task, as differences from XLA's) or XLA's default. Results of every
-vector were compared with those of XLA's default. Inputs were recorded from the program where `inputs` says
-so; they are not kept. `key` is equal for equal duels. Machine, versions and commit stand in each card.
+`looks` (log ratio, low, high, pairs). `edits` is what differs from the rival: with `rival` "heuristic" from
+the hand-written heuristic's decisions (`heuristic` of the task, as differences from XLA's), with "default"
+from XLA's, with "policy" from the `state` that a policy reached (`graphopt collect --states-of`). Results of
+every vector were compared with those of XLA's default. Inputs were recorded from the program where `inputs`
+says so; they are not kept. `key` is equal for equal duels. Machine, versions and commit stand in each card.
 """
 
 
@@ -43,12 +44,17 @@ class CollectPlan:
         out: folder of the parts.
         least_share: part of its program's estimated time that a task must take.
         executor: where duels are held, as for `graphopt.executing.opening.open_executor`.
+        states_of: a policy over alternatives whose own states are measured; None for all alternatives of
+            the heuristic's decisions.
+        most: duels of a task, those about most time first; 0 for all.
     """
 
     source: FillPlan
     out: Path
     least_share: float = 0.02
     executor: str = LOCAL
+    states_of: Path | None = None
+    most: int = 0
 
 
 @dataclass
@@ -188,8 +194,14 @@ def check(plan: CollectPlan) -> None:
     """Checks what `FillPlan` does not.
 
     Raises:
-        ConfigError: a share is no share.
+        ConfigError: a share is no share, or a count below 0.
     """
+    if plan.most < 0:
+        raise ConfigError(
+            what=f"{plan.most} duels of a task",
+            where="--most",
+            fix="Give a count, or 0 for all.",
+        )
     if not 0.0 <= plan.least_share < 1.0:
         raise ConfigError(
             what=f"a least share of {plan.least_share}",

@@ -22,6 +22,7 @@ from graphopt.learn.collecting.collect import (
     machine_lock,
 )
 from graphopt.learn.collecting.command import INTERRUPTED
+from graphopt.learn.collecting.own_states import own_states
 from graphopt.progress import live
 
 LOCK: Final = ".collecting.lock"
@@ -46,6 +47,7 @@ def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
         StoreError: another run measures on this machine, or a part is damaged.
     """
     check(plan)
+    own_states(plan.states_of)  # says at once what is wrong with it
     console = console or Console(width=None if Console().is_terminal else 140)
     if not jax_private.backends_initialized():
         jax.config.update("jax_platforms", "cpu")
@@ -63,7 +65,8 @@ def collect_session(plan: CollectPlan, console: Console | None = None) -> int:
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on")
             status = INTERRUPTED
-        path = notes.finish()
+        own = own_states(plan.states_of)
+        path = notes.finish() if own is None else notes.finish(states_of=own.digest)
         console.print("nothing new" if path is None else f"part: {path}", highlight=False)
     return status
 

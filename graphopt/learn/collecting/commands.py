@@ -52,6 +52,10 @@ class Collect:
     """Part of its program's estimated time that a task must take."""
     executor: str = "local"
     """Where duels are held: local, ray:auto, ray:HOST:PORT or ray://HOST:PORT."""
+    states_of: Path | None = None
+    """Measure at the states that a policy of graphopt advantages reaches, instead of the heuristic's."""
+    most: int = 0
+    """Duels of a task, those about most time first; 0 for all. Fewer mean more programs in the same time."""
 
     def run(self) -> int:
         """Exit status 0, 1 if anything was given up, 130 if interrupted."""
@@ -60,4 +64,7 @@ class Collect:
         from graphopt.learn.collecting.command import FillPlan
 
         source = FillPlan(self.workloads, self.graphs, self.budget_s, None, 0, self.max_nodes)
-        return collect_session(CollectPlan(source, self.out, self.least_share, self.executor))
+        plan = CollectPlan(
+            source, self.out, self.least_share, self.executor, self.states_of, self.most
+        )
+        return collect_session(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.policy.alternatives.alternative import Alternative, Edit, apply, difference
 from graphopt.policy.alternatives.table import alternatives
 from graphopt.policy.heuristic.steps import STEPS, heuristic_steps
-from graphopt.store import encode_decisions
+from graphopt.store import decode_decisions, encode_decisions
 from graphopt.tasks.cutting import Task
 from graphopt.tasks.duel import Duel
 
@@ -29,8 +30,9 @@ class Experiment:
         kind: of the alternative; ``heuristic`` against XLA's default, ``together`` for several.
         node: the site; -1 for none in particular.
         weight: estimated nanoseconds that it is about.
-        rival: ``heuristic`` or ``default``.
+        rival: ``heuristic``, ``default``, or ``policy`` for a state that a policy reached.
         edits: what differs from the rival.
+        state: the policy's state as text, what differs from XLA's decisions; else empty.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Experiment:
     weight: float
     rival: str
     edits: tuple[Edit, ...]
+    state: str = ""
 
 
 class Collector:
@@ -48,16 +51,37 @@ class Collector:
         start: the heuristic's decisions for it.
     """
 
-    def __init__(self, task: Task) -> None:
-        """Asks the heuristic and lists the alternatives."""
+    def __init__(
+        self,
+        task: Task,
+        own: Callable[[Collector], list[Experiment]] | None = None,
+        most: int = 0,
+    ) -> None:
+        """Asks the heuristic and lists the alternatives.
+
+        Args:
+            task: to be measured.
+            own: lists other experiments than `every`; None for these.
+            most: experiments, the first of the list; 0 for all.
+        """
         self.task = task
         self.graph: Graph = task.graph
         self.model = CostModel(self.graph)
         self.start: Decisions = heuristic_steps(self.graph, STEPS, self.model)
         self.table = alternatives(self.graph, self.model, program=False)
+        self._own, self._most = own, most
 
     def singles(self) -> list[Experiment]:
-        """The heuristic against XLA's default, and every alternative that changes the heuristic's."""
+        """The experiments, those of all gains together left out."""
+        return self._listed
+
+    @cached_property
+    def _listed(self) -> list[Experiment]:
+        found = self.every() if self._own is None else self._own(self)
+        return found[: self._most] if self._most else found
+
+    def every(self) -> list[Experiment]:
+        """The heuristic against XLA's default, and all that changes its decisions, by weight."""
         offered = np.flatnonzero(self.table.available(self.table.flat(self.start)))[1:].tolist()
         found = [_experiment(self.table.rows[index], self.start) for index in offered]
         own = difference(self.graph.default, self.start)
@@ -93,11 +117,14 @@ class Collector:
 
     def rival(self, experiment: Experiment) -> Decisions:
         """What an experiment is measured against."""
+        if experiment.state:
+            return decode_decisions(self.graph, experiment.state)
         return self.graph.default if experiment.rival == "default" else self.start
 
     def key(self, experiment: Experiment) -> str:
         """Names a duel: equal for equal duels of equal tasks under an equal heuristic."""
-        rival = "{}" if experiment.rival == "default" else self.heuristic
+        own = "{}" if experiment.rival == "default" else self.heuristic
+        rival = experiment.state or own
         return json.dumps([self.task.fingerprint, rival, self.encoded(experiment.edits)])
 
     @property
@@ -136,6 +163,7 @@ class Collector:
             "kind": experiment.kind,
             "node": experiment.node,
             "rival": experiment.rival,
+            **({"state": experiment.state} if experiment.state else {}),
             "edits": self.encoded(experiment.edits),
             "weight_ns": round(experiment.weight, 1),
             "status": duel.status,

@@ -61,6 +61,9 @@ KINDS: Final[tuple[Kind, ...]] = (
     Kind("join", "value", When.KERNEL),
     Kind("no join", "value", When.KERNEL),
     Kind("as it is", "operation"),
+    Kind(
+        "several", "program"
+    ),  # what others are combined to, in experiments; no generator offers it
     *(Kind(row.name, "operation") for row in RESTRUCTURES[1:]),
 )
 """All kinds. New ones that are no rows of the table of restructures go behind the last such."""

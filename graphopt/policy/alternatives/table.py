@@ -126,6 +126,27 @@ class AlternativeTable:
                 inside[index] = True
         return inside
 
+    def inside_native(self, flat: Values) -> NDArray[np.bool_]:
+        """bool [computations]; computations that are part of a native loop under these decisions."""
+        inside = self._inside_native(flat)
+        return np.zeros(len(self.graph.computations), np.bool_) if inside is None else inside
+
+    def changes(self, flat: Values) -> tuple[NDArray[np.int64], NDArray[np.int64], Values]:
+        """All edits that change these decisions, K of them, those of one alternative together.
+
+        Returns:
+            The alternative of each, int64 [K], ascending; where it writes into a flat array, int64 [K]; what,
+            int16 [K].
+        """
+        differs = np.flatnonzero(flat[self._at] != self._value)
+        return self._owner[differs], self._at[differs], self._value[differs]
+
+    @cached_property
+    def _owner(self) -> NDArray[np.int64]:
+        """int64 [E]; the alternative of every edit."""
+        ends = np.append(self._start[1:], len(self._at))
+        return np.repeat(np.arange(1, len(self.rows)), ends - self._start)
+
     def edits(self, index: int) -> tuple[NDArray[np.int64], Values]:
         """Where an alternative writes into a flat array, int64 [K], and what, int16 [K]; K edits."""
         if index == 0:

@@ -9,10 +9,7 @@ that does not fit.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
@@ -22,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.errors import GraphOptError, PolicyError
+from graphopt.errors import GraphOptError
 from graphopt.files import write_directory
 from graphopt.machine import machine_key
 from graphopt.policy.heuristic.steps import STEPS
@@ -35,20 +32,28 @@ from graphopt.policy.network.decision_space import (
     VALUE_FEATURES,
     KnownRows,
 )
+from graphopt.policy.network.files import (
+    MAX_SPEC_BYTES,
+    ORBAX,
+    SPEC,
+    WEIGHTS,
+    Entries,
+    check_parameters,
+    pack_weights,
+    read_weights,
+    refused,
+    save_orbax,
+    version_of,
+)
 from graphopt.policy.network.gated import Gate, GuardedPolicy
 from graphopt.policy.network.learned import LearnedPolicy
 from graphopt.policy.network.numpy_network import NumpyPolicy
 
 FORMAT: Final = 1
-SPEC: Final = "spec.json"
-WEIGHTS: Final = "weights.npz"
-ORBAX: Final = "orbax"
 OLDEST_JAXLIB: Final = "0.10.2"
 """Whether a newer one keeps what rewriting rests on is tried before the first rewrite, with any policy."""
 
-_MAX_SPEC_BYTES: Final = 16 << 20
 _MAX_WIDTH: Final = 4096
-_HEADER_BYTES: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -115,15 +120,13 @@ def save(path: Path, spec: PolicySpec, parameters: Mapping[str, NDArray[np.float
     Raises:
         PolicyError: the parameters are not those of `spec.model`, or the directory cannot be written.
     """
-    _check_parameters(parameters, spec, str(path))
-    buffer = io.BytesIO()
-    np.savez(buffer, **{name: parameters[name] for name in sorted(parameters)})  # type: ignore[arg-type]
-    weights = buffer.getvalue()
+    check_parameters(parameters, _shapes(spec), str(path))
+    weights = pack_weights(parameters)
 
     def fill(folder: Path) -> None:
         (folder / WEIGHTS).write_bytes(weights)
         (folder / SPEC).write_text(json.dumps(_to_json(spec, weights), indent=1) + "\n")
-        _save_orbax(folder / ORBAX, parameters)
+        save_orbax(folder / ORBAX, parameters)
 
     write_directory(path, fill)
 
@@ -136,16 +139,16 @@ def load(path: Path) -> Checkpoint:
             first entry that does not fit is named.
     """
     try:
-        if (path / SPEC).stat().st_size > _MAX_SPEC_BYTES:
-            raise _refused(path, SPEC, "is too large for a specification")
+        if (path / SPEC).stat().st_size > MAX_SPEC_BYTES:
+            raise refused(path, SPEC, "is too large for a specification")
         text = (path / SPEC).read_bytes()
         weights = (path / WEIGHTS).read_bytes()
         spec, checksum = _from_json(json.loads(text), path)
     except (OSError, ValueError, RecursionError) as error:
-        raise _refused(path, SPEC, f"cannot be read: {type(error).__name__}") from error
+        raise refused(path, SPEC, f"cannot be read: {type(error).__name__}") from error
     if hashlib.sha256(weights).hexdigest() != checksum:
-        raise _refused(path, "weights.sha256", "does not match the weights")
-    parameters = _read_weights(weights, spec, path)
+        raise refused(path, "weights.sha256", "does not match the weights")
+    parameters = read_weights(weights, _shapes(spec), path)
     digest = hashlib.sha256(text + weights).hexdigest()[:16]
     return Checkpoint(
         replace(spec, operations=features.OP_NAMES), _remap(parameters, spec), digest, path
@@ -165,15 +168,8 @@ def load_orbax(path: Path) -> dict[str, NDArray[np.float32]]:
     with ocp.StandardCheckpointer() as checkpointer:
         restored = checkpointer.restore((path / ORBAX).absolute(), like)
     out = {name: np.asarray(value) for name, value in restored.items()}
-    _check_parameters(out, checkpoint.spec, str(path / ORBAX))
+    check_parameters(out, _shapes(checkpoint.spec), str(path / ORBAX))
     return out
-
-
-def _save_orbax(folder: Path, parameters: Mapping[str, NDArray[np.float32]]) -> None:
-    import orbax.checkpoint as ocp  # takes time to import, and only training writes
-
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(folder.absolute(), dict(parameters))
 
 
 def _to_json(spec: PolicySpec, weights: bytes) -> dict[str, Any]:
@@ -205,7 +201,7 @@ def _to_json(spec: PolicySpec, weights: bytes) -> dict[str, Any]:
 
 def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
     """The specification and the checksum of the weights; refuses what does not fit this graphopt."""
-    entry = _Entries(data, path)
+    entry = Entries(data, path)
     entry.expect("format", FORMAT)
     entry.expect("features.version", features.VERSION)
     entry.expect("features.numeric", list(features.numeric_names()))
@@ -214,8 +210,8 @@ def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
     entry.expect("decisions.values", list(VALUE_FEATURES))
     oldest = entry.get("jaxlib.min", str)
     installed = metadata.version("jaxlib")
-    if _version(installed) < _version(oldest):
-        raise _refused(path, "jaxlib", f"is {oldest} or newer, installed is {installed}")
+    if version_of(installed) < version_of(oldest):
+        raise refused(path, "jaxlib", f"is {oldest} or newer, installed is {installed}")
     spec = PolicySpec(
         model=_model(entry),
         min_gain=float(entry.get("min_gain", (int, float))),
@@ -234,7 +230,7 @@ def _from_json(data: Any, path: Path) -> tuple[PolicySpec, str]:
         heuristic=tuple(entry.strings("heuristic")),
     )
     if "unknown" not in spec.operations:
-        raise _refused(path, "features.operations", "has no row for unknown operations")
+        raise refused(path, "features.operations", "has no row for unknown operations")
     return spec, entry.get("weights.sha256", str)
 
 
@@ -245,130 +241,47 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
 }
 
 
-def _gate(entry: _Entries) -> Gate | None:
+def _gate(entry: Entries) -> Gate | None:
     if "gate" not in entry.data:
         return None
     number = (int, float)
     return Gate(float(entry.get("gate.switch", number)), entry.get("gate.own", bool))
 
 
-def _rows(entry: _Entries) -> KnownRows:
+def _rows(entry: Entries) -> KnownRows:
     columns = tuple(entry.strings("decisions.restructure.columns"))
     trained = tuple(entry.strings("decisions.restructure.trained"))
     first = ALL_ROWS.columns[0]
     if columns[:1] != (first,) or not len(set(columns)) == len(columns) <= MAX_PLAIN_VALUES:
         what = f"is not {first!r} and up to {MAX_PLAIN_VALUES - 1} other names"
-        raise _refused(entry.path, "decisions.restructure.columns", what)
+        raise refused(entry.path, "decisions.restructure.columns", what)
     if first not in trained or not set(trained) <= set(columns):
         what = f"is not {first!r} and other names of columns"
-        raise _refused(entry.path, "decisions.restructure.trained", what)
+        raise refused(entry.path, "decisions.restructure.trained", what)
     return KnownRows(columns, trained)
 
 
-def _model(entry: _Entries) -> ModelConfig:
+def _model(entry: Entries) -> ModelConfig:
     sizes = {}
     for column in fields(ModelConfig):
         kind = _KINDS[str(column.type)]
         value = entry.get(f"model.{column.name}", kind)
         if abs(value) > _MAX_WIDTH:
-            raise _refused(entry.path, f"model.{column.name}", "is out of range")
+            raise refused(entry.path, f"model.{column.name}", "is out of range")
         sizes[column.name] = value
     unknown = set(entry.get("model", dict)) - set(sizes)
     if unknown:
-        raise _refused(entry.path, f"model.{min(unknown)}", "is unknown to this graphopt")
+        raise refused(entry.path, f"model.{min(unknown)}", "is unknown to this graphopt")
     try:
         return ModelConfig(**sizes)
     except GraphOptError as error:
-        raise _refused(entry.path, "model", error.what) from error
-
-
-class _Entries:
-    """Typed access to untrusted JSON by dotted names."""
-
-    def __init__(self, data: Any, path: Path) -> None:
-        self.data = data
-        self.path = path
-
-    def get(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        """The entry of a dotted name; refuses the file if it is missing or of another type."""
-        value = self.data
-        for part in name.split("."):
-            if not isinstance(value, dict) or part not in value:
-                raise _refused(self.path, name, "is missing")
-            value = value[part]
-        is_number = isinstance(value, bool) and kind is not bool
-        if not isinstance(value, kind) or is_number:
-            raise _refused(self.path, name, f"has type {type(value).__name__}")
-        return value
-
-    def strings(self, name: str) -> list[str]:
-        """The same, for a list of strings."""
-        values = self.get(name, list)
-        if not all(isinstance(value, str) for value in values):
-            raise _refused(self.path, name, "is not a list of strings")
-        return list(values)
-
-    def expect(self, name: str, value: Any) -> None:
-        """Refuses the file if the entry differs, and names the first element of a list that does."""
-        found = self.get(name, type(value))
-        if found == value:
-            return
-        if isinstance(value, list):
-            pairs = zip([*found, None], [*value, None], strict=False)
-            index, (theirs, ours) = next((i, p) for i, p in enumerate(pairs) if p[0] != p[1])
-            raise _refused(
-                self.path, f"{name}[{index}]", f"is {theirs!r}, this graphopt has {ours!r}"
-            )
-        raise _refused(self.path, name, f"is {found!r}, this graphopt has {value!r}")
-
-
-def _version(text: str) -> tuple[int, ...]:
-    digits = (part for part in text.split(".") if part.isdecimal() and len(part) < 8)
-    return tuple(int(part) for part in digits)
+        raise refused(entry.path, "model", error.what) from error
 
 
 def _shapes(spec: PolicySpec) -> dict[str, tuple[int, ...]]:
     shapes = parameter_shapes(spec.model)
     shapes["op_embedding"] = (len(spec.operations), spec.model.op_width)
     return shapes
-
-
-def _read_weights(data: bytes, spec: PolicySpec, path: Path) -> dict[str, NDArray[np.float32]]:
-    """Reads the arrays after checking that the archive holds what the specification promises."""
-    shapes = _shapes(spec)
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            sizes = {info.filename: info.file_size for info in archive.infolist()}
-        for name, shape in shapes.items():
-            if sizes.get(f"{name}.npy", 0) > 4 * int(np.prod(shape)) + _HEADER_BYTES:
-                raise _refused(path, f"weights {name}", "is larger than the network's")
-        if set(sizes) != {f"{name}.npy" for name in shapes}:
-            odd = min(set(sizes) ^ {f"{name}.npy" for name in shapes})
-            raise _refused(path, f"weights {odd}", "is missing or too many")
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            parameters = {name: arrays[name] for name in shapes}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise _refused(path, WEIGHTS, f"cannot be read: {type(error).__name__}") from error
-    _check_parameters(parameters, spec, str(path))
-    return parameters
-
-
-def _check_parameters(
-    parameters: Mapping[str, NDArray[np.float32]], spec: PolicySpec, where: str
-) -> None:
-    shapes = _shapes(spec)
-    odd = set(shapes) ^ set(parameters)
-    problem = f"weights {min(odd)} is missing or too many" if odd else ""
-    for name, shape in shapes.items():
-        value = parameters.get(name)
-        if value is None:
-            continue
-        if value.shape != shape or value.dtype != np.float32:
-            problem = problem or f"weights {name} is {value.dtype} {value.shape}, expected {shape}"
-        elif not np.isfinite(value).all():
-            problem = problem or f"weights {name} holds a value that is not finite"
-    if problem:
-        raise PolicyError(what=problem, where=where, fix=_FIX)
 
 
 def _remap(
@@ -379,10 +292,3 @@ def _remap(
     unknown = row["unknown"]
     rows = [row.get(name, unknown) for name in features.OP_NAMES]
     return {**parameters, "op_embedding": parameters["op_embedding"][rows]}
-
-
-_FIX: Final = "Use a checkpoint made with this version of graphopt, or train one with train-policy."
-
-
-def _refused(path: Path, name: str, problem: str) -> PolicyError:
-    return PolicyError(what=f"{name} {problem}", where=f"checkpoint {os.fspath(path)}", fix=_FIX)

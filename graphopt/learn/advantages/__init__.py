@@ -1,0 +1,1 @@
+"""Learning advantages of alternatives from duels: data, networks, baselines, scores on unseen families."""
