@@ -60,7 +60,7 @@ def _tree(context: Context, node: int) -> tuple[list[int], float] | None:
         return ([], elements * costs.tree_window_ns) if elements >= LIMITS.tree_elements else None
     elements = int(graph.elements[source])
     if context.is_inside_native(node) and context.decisions.fuse[source]:
-        saved = ([], elements * costs.tree_copied_ns)
+        saved: tuple[list[int], float] = ([], elements * costs.tree_copied_ns)
         return saved if elements >= LIMITS.tree_elements else None
     if elements < LIMITS.library_tree_elements or not _in_library(graph, node):
         return None
