@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 import tyro
 
 from benchmarks.policy_times import graph_of
+from benchmarks.progress import counted, ended
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Graph
 from graphopt.hlo.gc_pause import gc_paused
@@ -46,12 +48,13 @@ class Times:
         policy = load_advantages(self.policy).decider()
         print(f"| {' | '.join(HEADINGS)} |")
         print("| --- " * len(HEADINGS) + "|")
-        for size in self.sizes:
-            graph = graph_of(size)
-            _ = graph.masks  # needed by any policy
-            with gc_paused():
-                cells = self._row(policy, graph)
-            print(f"| {' | '.join(cells)} |")
+        with counted(self.sizes, "graphs timed") as rest:
+            for size in rest:
+                graph = graph_of(size)
+                _ = graph.masks  # needed by any policy
+                with gc_paused():
+                    cells = self._row(policy, graph)
+                print(f"| {' | '.join(cells)} |", flush=True)
 
     def _row(self, policy: AdvantagePolicy, graph: Graph) -> list[str]:
         model = CostModel(graph)
@@ -82,4 +85,4 @@ class Times:
 
 
 if __name__ == "__main__":
-    tyro.cli(Times, prog="python -m benchmarks.advantage_times").run()
+    sys.exit(ended(tyro.cli(Times, prog="python -m benchmarks.advantage_times").run))
