@@ -201,7 +201,7 @@ def _set_parts(context: Context, decisions: Decisions, node: int, ns: float) -> 
     work = float(graph.elements[node]) * ns / costs.part_ns
     wanted = max(float(graph.nbytes[node]) / costs.part_bytes, work)
     for index in reversed(loops):
-        if graph.units[index].threads <= wanted and graph.masks.unit[node, index]:
+        if graph.units[index].threads <= round(wanted) and graph.masks.unit[node, index]:
             decisions.unit[node] = index
             return
 
