@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
+from benchmarks.progress import counted
 from graphopt import forms
 
 Floats = NDArray[np.float32]
@@ -194,11 +195,14 @@ def table(every: int, only: str = "") -> Iterator[str]:
     """
     yield "| function | arguments | floats | form | form, at | XLA | XLA, at |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for case in CASES:
-        if case.name.startswith(only):
-            count, ours, default = measure(case, every)
-            span = "all" if case.low == -case.high == -np.inf else f"{case.low:g} to {case.high:g}"
-            cells = [case.name, span, f"{count:,}"]
-            for error in (ours, default):
-                cells += [f"{error.units:.4g}", ", ".join(f"{a:.9g}" for a in error.at)]
-            yield f"| {' | '.join(cells)} |"
+    with counted(CASES, "functions tried") as rest:
+        for case in rest:
+            if case.name.startswith(only):
+                count, ours, default = measure(case, every)
+                span = (
+                    "all" if case.low == -case.high == -np.inf else f"{case.low:g} to {case.high:g}"
+                )
+                cells = [case.name, span, f"{count:,}"]
+                for error in (ours, default):
+                    cells += [f"{error.units:.4g}", ", ".join(f"{a:.9g}" for a in error.at)]
+                yield f"| {' | '.join(cells)} |"

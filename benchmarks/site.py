@@ -6,6 +6,7 @@ The command line comes from the commands' own help, rules and rows from their ta
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -51,18 +52,13 @@ def commands() -> str:
 
 
 def rules() -> str:
-    """The page on rules, rows of restructuring, alternatives, forms, refusals, rewards and units."""
+    """The page on rules, alternatives, forms, refusals, rewards and units."""
     lines = [
-        "# Rules, rows and units",
+        "# Rules and units",
         "",
         "What `explain` and `report()` name. Every rule says why a decision is not allowed.",
         "",
         *_section("Rules of decisions", ("rule", "why"), _rules()),
-        *_section(
-            "Rows of restructuring",
-            ("row", "what it is for", "what is written", "results"),
-            _rows(),
-        ),
         *_section("Rules of rows", ("rule", "why"), _rules_of_rows()),
         *_section("Alternatives", ("alternative", "its site"), _alternatives()),
         *_section("Forms of operations", ("form", "what it does"), _forms()),
@@ -87,14 +83,6 @@ def _rules() -> Iterator[Row]:
         if rule.name not in seen:
             seen.add(rule.name)
             yield rule.name, rule.message
-
-
-def _rows() -> Iterator[Row]:
-    from graphopt.hlo.restructure.table import RESTRUCTURES
-
-    for row in RESTRUCTURES[1:]:
-        purpose = (sys.modules[row.forbids.__module__].__doc__ or "").strip().splitlines()[0]
-        yield row.name, purpose, row.summary, "bit-equal" if row.exact else "equal to rounding"
 
 
 def _alternatives() -> Iterator[Row]:
@@ -134,6 +122,29 @@ def _units() -> Iterator[Row]:
 
     for unit in probe().units:
         yield unit.name, unit.kind.name.lower()
+
+
+def rows() -> str:
+    """The page on rows of restructuring: the table, and what their modules say of them."""
+    from graphopt.hlo.restructure.table import RESTRUCTURES
+
+    modules: dict[str, list[str]] = {}
+    for row in RESTRUCTURES[1:]:
+        modules.setdefault(row.forbids.__module__, []).append(row.name)
+    table = (
+        (row.name, row.summary, "bit-equal" if row.exact else "equal to rounding")
+        for row in RESTRUCTURES[1:]
+    )
+    lines = [
+        "# Rows of restructuring",
+        "",
+        "What may be [written instead](../restructuring.md) of an operation.",
+        "",
+        *_section("All rows", ("row", "what is written", "results"), table),
+    ]
+    for module, names in modules.items():
+        lines += [f"## {', '.join(names)}", "", inspect.getdoc(sys.modules[module]) or "", ""]
+    return "\n".join(lines) + "\n"
 
 
 def packages() -> str:
@@ -183,6 +194,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/commands.md": commands,
     "reference/families.md": families,
     "reference/packages.md": packages,
+    "reference/rows.md": rows,
     "reference/rules.md": rules,
 }
 """Path in the site -> what makes it."""

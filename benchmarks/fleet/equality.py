@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fleet.cluster import cluster, write
+from benchmarks.progress import counted, interrupted
 from graphopt.executing.executor import Executor, LocalExecutor, own_needs
 from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Request
@@ -63,15 +64,15 @@ def run(count: int, out: Path) -> None:
         near = LocalExecutor()
         asked = requests(PROGRAMS[: count or None])
         looks: list[dict[str, list[list[float]]]] = [{"local": [], "ray": []} for _ in asked]
-        for turn in range(ROUNDS):
-            order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
-            for request, found in zip(
-                asked, looks, strict=True
-            ):  # another task each time: a new child
-                for which in order:
-                    found[which].append(measured(far if which == "ray" else near, request))
-                    WARM.close()
-            print(f"round {turn + 1} of {ROUNDS}", flush=True)
+        with counted(range(ROUNDS), "rounds measured") as rest:
+            for turn in rest:
+                order = ("local", "ray") if turn % 2 == 0 else ("ray", "local")
+                for request, found in zip(
+                    asked, looks, strict=True
+                ):  # another task each time: a new child
+                    for which in order:
+                        found[which].append(measured(far if which == "ray" else near, request))
+                        WARM.close()
         for request, found in zip(asked, looks, strict=True):
             rows += _rows(request.label, found)
         import ray
@@ -80,7 +81,8 @@ def run(count: int, out: Path) -> None:
         ray.shutdown()
     result = summary(rows)
     Console(width=100).print(_table(result))
-    write(out, "equality", {**result, "duels": rows})
+    if not interrupted():
+        write(out, "equality", {**result, "duels": rows})
 
 
 def _rows(name: str, looks: dict[str, list[list[float]]]) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from benchmarks.fleet.cluster import cluster, marked, write
 from graphopt.executing.local_cluster import node_options
+from graphopt.progress import Show, steps
 from graphopt.store import Store
 from graphopt.store.engines.places import COPY_VARIABLE, VARIABLE
 from graphopt.store.engines.roles import initialise
@@ -83,12 +84,16 @@ class Runs:
 
     def run(self) -> None:
         """Kills until there were enough; lets the last run end undisturbed."""
+        with steps(Console(), self.kills, "kills made") as show:
+            self._run(show)
+
+    def _run(self, show: Show) -> None:
         while self.done.total() < self.kills:
             self.runs.append(self.folder / f"run-{len(self.runs)}")
             self.start()
             begin = time.monotonic()
             while not self._ended():
-                print(f"{self.runs[-1].name}: {dict(self.done)}", end="\r", flush=True)
+                show(f"{self.runs[-1].name}: {dict(self.done)}", self.done.total())
                 if time.monotonic() - begin > RUN_S:
                     raise AssertionError(f"{self.runs[-1]} does not end")
                 time.sleep(self.random.uniform(*PAUSE_S))

@@ -13,6 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from benchmarks.fleet.cluster import cluster
+from benchmarks.progress import counted, interrupted
 from graphopt.executing.executor import LocalExecutor, own_needs
 from graphopt.executing.ray_executor import RayExecutor
 from graphopt.executing.request import Request
@@ -45,33 +46,36 @@ def measure(programs: int) -> dict[str, Any]:
     executor = LocalExecutor()
     with ModuleRunner() as run, tempfile.TemporaryDirectory() as folder:
         notes = Notes(Path(folder))
-        for name in PROGRAMS[:programs]:
-            begin = time.perf_counter()
-            plan = FillPlan(("fuzz",), (name,), 1.0, None, 0, 4000)
-            (problem,) = islice(problems_of(plan, name), 1)
-            assert problem.data is not None
-            graph = build_graph(problem.data, allow_donation=True)
-            tasks = cut(graph)[:2]
-            recorder = Recorder(graph.source.module, program_inputs(problem) or [], run)
-            given = list(recorder.of_each(tasks))
-            collectors = [Collector(task) for task in tasks]
-            prepare += [(time.perf_counter() - begin) / len(tasks)] * len(tasks)
-            for collector, inputs in zip(collectors, given, strict=True):
-                blobs = packed_inputs(inputs)
-                one = TaskRun(name, collector, blobs, own_needs(), lambda key: False, {})
-                requests = list(islice(one.singles(DUELS), 2))
-                for number, request in enumerate(requests):
-                    sizes.append(sum(map(len, request.blobs)))
-                    executor.submit(request)
-                    (answer,) = executor.results()
-                    begin = time.perf_counter()
-                    rows = one.take(answer)
-                    for row in rows:
-                        notes.note_duel(row)
-                    notes_s.append((time.perf_counter() - begin) / max(1, len(rows)))
-                    each = answer.seconds / max(1, len(rows))
-                    (starts if number == 0 else duels).append(each if number else answer.seconds)
-                WARM.close()
+        with counted(PROGRAMS[:programs], "programs measured") as rest:
+            for name in rest:
+                begin = time.perf_counter()
+                plan = FillPlan(("fuzz",), (name,), 1.0, None, 0, 4000)
+                (problem,) = islice(problems_of(plan, name), 1)
+                assert problem.data is not None
+                graph = build_graph(problem.data, allow_donation=True)
+                tasks = cut(graph)[:2]
+                recorder = Recorder(graph.source.module, program_inputs(problem) or [], run)
+                given = list(recorder.of_each(tasks))
+                collectors = [Collector(task) for task in tasks]
+                prepare += [(time.perf_counter() - begin) / len(tasks)] * len(tasks)
+                for collector, inputs in zip(collectors, given, strict=True):
+                    blobs = packed_inputs(inputs)
+                    one = TaskRun(name, collector, blobs, own_needs(), lambda key: False, {})
+                    requests = list(islice(one.singles(DUELS), 2))
+                    for number, request in enumerate(requests):
+                        sizes.append(sum(map(len, request.blobs)))
+                        executor.submit(request)
+                        (answer,) = executor.results()
+                        begin = time.perf_counter()
+                        rows = one.take(answer)
+                        for row in rows:
+                            notes.note_duel(row)
+                        notes_s.append((time.perf_counter() - begin) / max(1, len(rows)))
+                        each = answer.seconds / max(1, len(rows))
+                        (starts if number == 0 else duels).append(
+                            each if number else answer.seconds
+                        )
+                    WARM.close()
     duel_s = median(duels)
     return {
         "processor": probe().name,
@@ -103,6 +107,8 @@ def round_trip_s(size: int) -> float:
 def run(count: int, out: Path) -> None:
     """Measures, and writes what the simulation reads; `count` limits the programs."""
     result = measure(count or len(PROGRAMS))
+    if interrupted():
+        return  # what the simulation reads stays whole
     result["round_trip_s"] = round_trip_s(result["request_bytes"])
     PATH.write_text(json.dumps(result, indent=1) + "\n")
     Console(width=100).print_json(json.dumps(result))

@@ -272,8 +272,25 @@ def plots_of(template: str, results: Mapping[str, Result]) -> dict[str, Asked]:
 def rendered(template: Path, results: Mapping[str, Result]) -> str:
     """The text of a page."""
     parts = _FENCED.split(render(template.read_text(), results))
-    filled = [part if part.startswith("```") else _filled(part) for part in parts]
+    filled = [_broken(part) if part.startswith("```") else _filled(part) for part in parts]
     return _MADE.format(template.name) + "".join(filled)
+
+
+def _broken(block: str) -> str:
+    """A block of commands; long ones go on in the next line, with the backslash of the shell."""
+    lines: list[str] = []
+    for line in block.split("\n"):
+        words = re.findall(r"(?:[^\s\"]|\"[^\"]*\")+", line)
+        while len(line) > _WIDTH and len(words) > 1:
+            count = len(words) - 1
+            while count > 1 and len(" ".join(words[:count])) > _WIDTH - 6:
+                count -= 1
+            lines.append(f"{' '.join(words[:count])} \\")
+            words = words[count:]
+            words[0] = f"    {words[0]}"
+            line = " ".join(words)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _filled(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -183,6 +184,21 @@ def test_figures_in_text_come_from_the_rows():
     assert "| a | 1 | 4.00x |" in render(
         "{{ t table columns=name,default_ms,policy name=a }}", {"t": result}
     )
+
+
+def test_long_commands_are_broken_as_a_shell_reads_them(tmp_path):
+    pattern = "|".join(f"operation{n}" for n in range(8))
+    command = (
+        f'python -m benchmarks.operations --only "{pattern} or so" --size medium --budget-s 0.15'
+    )
+    rows = ({"name": "a", "default_ms": 1.0, "policy": 4.0},)
+    result = Result("t", "evaluation", command, "m", {"jax": "1"}, "2026-11-24", "s", rows)
+    template = tmp_path / "page.md"
+    template.write_text("```\n{{ t command }}\nshort --option\n```\n")
+    page = rendered(template, {"t": result})
+    block = page.split("```")[1].strip()
+    assert max(map(len, block.splitlines())) <= 120 and "\nshort --option" in block
+    assert shlex.split(block.replace("\\\n", " ").splitlines()[0]) == shlex.split(command)
 
 
 def test_where_a_page_has_some_rows_the_site_has_all():
