@@ -6,8 +6,11 @@ its standard error. It is gone when the work ends.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from rich.console import Console
@@ -57,6 +60,29 @@ def live(console: Console, counted: bool = True) -> Progress:
 
 
 @contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """Set once Ctrl-C was pressed: Python drops the exception where a finalizer happens to run."""
+    pressed = threading.Event()
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed  # somebody else's business
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        signal.default_int_handler(number, frame)
+
+    try:
+        before = signal.signal(signal.SIGINT, handler)
+    except ValueError:  # not the main thread, which alone is interrupted
+        yield pressed
+        return
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def steps(console: Console, total: int, what: str) -> Iterator[Show]:
     """A line of progress for counted work; after an interrupt, how much of it is done.
 
@@ -70,12 +96,14 @@ def steps(console: Console, total: int, what: str) -> Iterator[Show]:
     """
     finished = 0
     try:
-        with live(console) as progress:
+        with _interrupted() as pressed, live(console) as progress:
             task = progress.add_task("starting", total=total)
 
             def show(doing: str, done: int) -> None:
                 nonlocal finished
                 finished = done
+                if pressed.is_set():
+                    raise KeyboardInterrupt
                 progress.update(task, description=doing, completed=done)
 
             yield show

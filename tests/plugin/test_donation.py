@@ -35,7 +35,7 @@ def rollout(state, memory):
 
 def arguments():
     # Computed, so that XLA owns the buffers.
-    return jnp.linspace(0.1, 1.0, 8).reshape(2, 4) * 1.0, jnp.zeros((32, 4)) + 0.5
+    return jnp.linspace(0.1, 1.0, 64).reshape(2, 32) * 1.0, jnp.zeros((32, 32)) + 0.5
 
 
 def run(policy):

@@ -152,7 +152,7 @@ def test_doctor_calibrates_prints_and_stores(capsys, monkeypatch, unknown_kind, 
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
     assert lines["thunk_ns"] == ["thunk_ns", "ns", "55", "220", "4.00", "differs"]
     assert lines["loop_ns"][-6:] == ["refused:", "8", "times", "off", "and", "more"]
-    assert lines["runtime_call_ns"] == ["runtime_call_ns", "ns", "400", "400", "1.00"]
+    assert lines["runtime_call_ns"] == ["runtime_call_ns", "ns", "500", "500", "1.00"]
     assert "a note\n" in text and str(store.path) in text and "not used" not in text
     assert get_costs(store, own_kind()).facts == found.facts
     assert "calibrated on" in doctor(capsys)

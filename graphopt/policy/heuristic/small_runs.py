@@ -174,5 +174,6 @@ STEP: Final = Step(
     summary="Runs of small kernels outside native loops become native regions.",
     apply=apply,
     after=("native loops",),
+    min_saved_ns=500.0,
     limits=LIMITS,
 )

@@ -1,5 +1,6 @@
 """Long commands show how far they are, and say after Ctrl-C what is done; no process of theirs is left."""
 
+import contextlib
 import os
 import pty
 import re
@@ -106,3 +107,21 @@ def test_where_there_is_no_terminal_nothing_but_the_interrupt_is_said(capsys):
         raise KeyboardInterrupt
     said = capsys.readouterr()
     assert (said.out, said.err) == ("interrupted: 1 of 3 programs measured\n", "")
+
+
+def test_an_interrupt_that_a_finalizer_swallows_ends_the_work_at_the_next_step(capsys):
+    from rich.console import Console
+
+    class Finalized:
+        def __del__(self):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), steps(Console(), 3, "programs measured") as show:
+        show("one", 0)
+        Finalized()
+        show("two", 1)
+        raise AssertionError("went on")
+    assert "interrupted: 1 of 3 programs measured" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGINT) is handler
