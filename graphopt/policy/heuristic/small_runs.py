@@ -175,5 +175,6 @@ STEP: Final = Step(
     apply=apply,
     after=("native loops",),
     min_saved_ns=500.0,
+    min_saved_share=0.0,
     limits=LIMITS,
 )
