@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 NO_NUMBER: Final = "no number"
-"""Stands for what SQLite lets anybody write into a column of numbers, however long it is."""
+"""Stands for a blob that somebody wrote into a column of numbers of a file, however long it is."""
 
 
 def size_of(column: Any, dialect: str) -> Any:
@@ -28,13 +28,16 @@ def text(column: Any, dialect: str, most: str = "most_bytes") -> Any:
 
 
 def number(column: Any, dialect: str) -> Any:
-    """A number; `NO_NUMBER` where it is none. PostgreSQL takes nothing else."""
+    """A number; the begin of a text and `NO_NUMBER` for a blob where it is none: PostgreSQL takes neither."""
     if dialect != "sqlite":
         return column
-    others = sa.func.typeof(column).in_(
-        [sa.literal_column(f"'{kind}'") for kind in ("text", "blob")]
+    kind = sa.func.typeof(column)
+    begin = sa.func.substr(column, sa.literal_column("1"), sa.literal_column("40"))
+    return sa.case(
+        (kind == sa.literal_column("'text'"), begin),
+        (kind == sa.literal_column("'blob'"), sa.literal_column(f"'{NO_NUMBER}'")),
+        else_=column,
     )
-    return sa.case((others, sa.literal_column(f"'{NO_NUMBER}'")), else_=column)
 
 
 def bounded(column: Any, dialect: str) -> Any:
