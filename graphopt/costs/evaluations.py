@@ -56,9 +56,18 @@ def holds_loop(
         fuse: [N]; True where a node is computed inside its users.
     """
     out = [False] * len(graph)
-    for node, operands in enumerate(graph.operand_lists):
-        long = graph.ops[node].name == "reduce" and shares[node][0] > UNROLLED
-        out[node] = long or any(fuse[operand] and out[operand] for operand in operands)
+    waiting = [
+        node
+        for node, op in enumerate(graph.ops)
+        if op.name == "reduce" and shares[node][0] > UNROLLED
+    ]
+    while waiting:
+        node = waiting.pop()
+        if out[node]:
+            continue
+        out[node] = True
+        if fuse[node]:
+            waiting += graph.user_lists[node]
     return out
 
 

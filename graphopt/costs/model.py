@@ -18,7 +18,7 @@ from graphopt.costs import evaluations
 from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
-from graphopt.costs.rows import native_rows_ns
+from graphopt.costs.rows import MOVES, native_rows_ns
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.walks import fused_into
@@ -149,7 +149,8 @@ class CostModel:
 
     def _add_work(self, total: LoopCosts, node: int) -> None:
         """Adds what a node of a kernel computes."""
-        if self.graph.ops[node].name == "dot":
+        name = self.graph.ops[node].name
+        if name == "dot":
             product = self.product(node)
             total.library_ns += product.library_ns
             total.native_dot_ns += product.native_ns
@@ -157,7 +158,8 @@ class CostModel:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         total.work_ns += self.work[node]
         total.reduced_ns += self.loop_extra.get(node, 0.0)
-        total.reduced_ns += native_rows_ns(self.graph, node, self.costs)
+        if name in MOVES:
+            total.reduced_ns += native_rows_ns(self.graph, node, self.costs)
 
     def _add_kernel(self, total: LoopCosts, root: int, thunk_ns: float) -> None:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""

@@ -11,13 +11,12 @@ from typing import Final
 from graphopt.hlo import Graph
 from graphopt.machine import CpuCosts
 
-_MOVES: Final = frozenset({"concatenate", "gather"})
+MOVES: Final = frozenset({"concatenate", "gather"})
+"""Operations that may move whole rows."""
 
 
 def native_rows_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
-    """Nanoseconds that a node takes longer in native code because it moves short rows; 0 for most nodes."""
-    if graph.ops[node].name not in _MOVES:
-        return 0.0
+    """Nanoseconds that one of `MOVES` takes longer in native code; 0 where its rows are no short ones."""
     layout = graph.source.shapes[node].layout.minor_to_major
     sizes = graph.dim_lists[node]
     if len(layout) < 2 or not 1 < sizes[layout[0]] < costs.native_row:

@@ -8,7 +8,7 @@ generator alone, never by values, so that all three run the same operations.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -332,21 +332,38 @@ def fuzz_lazy(programs: int, seed: int, console: Console | None = None) -> list[
         seed: of the first.
         console: where to print; standard output by default.
     """
+    return check_all("program", range(seed, seed + programs), _mismatches, console)
+
+
+def check_all(
+    what: str,
+    seeds: range,
+    mismatches: Callable[[int], Iterable[Mismatch]],
+    console: Console | None = None,
+) -> list[Mismatch]:
+    """Checks what seeds stand for and prints what differs; after an interrupt, in those checked.
+
+    Args:
+        what: one of them: ``program``.
+        seeds: of all.
+        mismatches: checks one.
+        console: where to print; standard output by default.
+    """
     console = console or Console()
     found: list[Mismatch] = []
     done = 0
     try:
-        with steps(console, programs, "programs checked") as show:
-            for number in range(seed, seed + programs):
-                show(f"program {number} ({len(found)} differ)", done)
-                for mismatch in _mismatches(number):
+        with steps(console, len(seeds), f"{what}s checked") as show:
+            for number in seeds:
+                show(f"{what} {number} ({len(found)} differ)", done)
+                for mismatch in mismatches(number):
                     found.append(mismatch)
                     console.print(str(mismatch), highlight=False)
                 done += 1
                 if number % 50 == 49:
                     lt.clear_caches()
     finally:
-        console.print(f"{done} programs: {len(found)} with different results")
+        console.print(f"{done} {what}s: {len(found)} with different results")
     return found
 
 

@@ -18,10 +18,9 @@ import numpy as np
 from rich.console import Console
 
 import graphopt.lazy as lt
-from graphopt.evaluate.fuzzing.lazy import Mismatch, Result, compare
+from graphopt.evaluate.fuzzing.lazy import Mismatch, Result, check_all, compare
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.record.traces import Recording
-from graphopt.progress import steps
 
 ROUNDS: Final = 12
 """Rounds of a loop that is compared."""
@@ -232,22 +231,7 @@ def fuzz_lazy_loops(programs: int, seed: int, console: Console | None = None) ->
         seed: of the first.
         console: where to print; standard output by default.
     """
-    console = console or Console()
-    found: list[Mismatch] = []
-    done = 0
-    try:
-        with steps(console, programs, "loops checked") as show:
-            for number in range(seed, seed + programs):
-                show(f"loop {number} ({len(found)} differ)", done)
-                for mismatch in _mismatches(number):
-                    found.append(mismatch)
-                    console.print(str(mismatch), highlight=False)
-                done += 1
-                if number % 50 == 49:
-                    lt.clear_caches()
-    finally:
-        console.print(f"{done} loops: {len(found)} with different results")
-    return found
+    return check_all("loop", range(seed, seed + programs), _mismatches, console)
 
 
 def _mismatches(number: int) -> Iterator[Mismatch]:

@@ -51,7 +51,10 @@ def record_number(op: Op, a: Node, value: Any) -> Any:
 
 
 def record_number_first(op: Op, value: Any, b: Node) -> Any:
-    """Records an operation on a Python number and a value; see `record_number`."""
+    """Records an operation on a Python number and a value; see `record_number`.
+
+    Both are written out: following an operation is little more than a call.
+    """
     local = state.now
     move = local.next
     if (

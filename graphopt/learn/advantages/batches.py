@@ -82,6 +82,100 @@ def packed(states: Sequence[Labelled], sizes: Sizes, order: Sequence[int]) -> It
         yield batch
 
 
+def _joined(parts: list[NDArray[Any]], size: int, value: float = 0) -> NDArray[Any]:
+    """Arrays one after the other, filled up with a value."""
+    found = np.concatenate(parts)
+    out = np.full((size, *found.shape[1:]), value, found.dtype)
+    out[: len(found)] = found
+    return out
+
+
+def _shifted(parts: list[NDArray[Any]], by: NDArray[Any], size: int, fill: int) -> Any:
+    """The same of numbers of nodes or rows, which begin at `by` in the batch."""
+    moved = [p + b for p, b in zip(parts, by[:-1], strict=True)]
+    return _joined(moved, size, fill).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class _Starts:
+    """Where each state begins in a batch, and after the last one where it would end; int64 [states + 1].
+
+    Attributes:
+        nodes: among all nodes.
+        computations: among all computations.
+        rows: among all alternatives.
+    """
+
+    nodes: NDArray[Any]
+    computations: NDArray[Any]
+    rows: NDArray[Any]
+
+    @staticmethod
+    def of(states: Sequence[Labelled]) -> _Starts:
+        """Counts what the states have."""
+        return _Starts(
+            np.cumsum([0, *(len(s.graph) for s in states)]),
+            np.cumsum([0, *(len(s.graph.caller) for s in states)]),
+            np.cumsum([0, *(len(s) for s in states)]),
+        )
+
+
+def _graphs(states: Sequence[Labelled], sizes: Sizes, starts: _Starts) -> jraph.GraphsTuple:
+    """The graphs of all states as one."""
+    graphs, last = [s.graph for s in states], sizes.nodes - 1
+    number = [np.full(len(g), i, np.int32) for i, g in enumerate(graphs)]
+    callers = [
+        np.where(g.caller < 0, last - b, g.caller)
+        for g, b in zip(graphs, starts.nodes, strict=False)
+    ]
+    return jraph.GraphsTuple(
+        nodes={
+            "numeric": _joined([g.numeric for g in graphs], sizes.nodes),
+            "state": _joined([s.state.state for s in states], sizes.nodes),
+            "opcode": _joined([g.opcode for g in graphs], sizes.nodes),
+            "dtype": _joined([g.dtype for g in graphs], sizes.nodes),
+            "share": _joined([g.share for g in graphs], sizes.nodes),
+            "member": _joined(number, sizes.nodes, sizes.states - 1),
+            "computation": _shifted(
+                [g.computation for g in graphs],
+                starts.computations,
+                sizes.nodes,
+                sizes.computations - 1,
+            ),
+        },
+        edges=None,
+        senders=_shifted([g.senders for g in graphs], starts.nodes, sizes.edges, last),
+        receivers=_shifted([g.receivers for g in graphs], starts.nodes, sizes.edges, last),
+        n_node=_counts([len(g) for g in graphs], sizes.states, sizes.nodes),
+        n_edge=_counts([len(g.senders) for g in graphs], sizes.states, sizes.edges),
+        globals={
+            "program": _joined([np.stack([g.program for g in graphs])], sizes.states),
+            "caller": _shifted(callers, starts.nodes, sizes.computations, last),
+        },
+    )
+
+
+def _choices(states: Sequence[Labelled], sizes: Sizes, starts: _Starts) -> Choices:
+    """The alternatives of all states."""
+    state = [s.state for s in states]
+    last = sizes.nodes - 1
+    return Choices(
+        numeric=_joined([s.numeric for s in state], sizes.alternatives),
+        kind=_joined([s.kind for s in state], sizes.alternatives),
+        site=_shifted([s.site for s in state], starts.nodes, sizes.alternatives, last),
+        state=_joined(
+            [np.full(len(s), i, np.int32) for i, s in enumerate(state)],
+            sizes.alternatives,
+            sizes.states - 1,
+        ),
+        real=np.arange(sizes.alternatives) < starts.rows[-1],
+        edit_row=_shifted(
+            [s.edit_row for s in state], starts.rows, sizes.edits, sizes.alternatives - 1
+        ),
+        edit_node=_shifted([s.edit_node for s in state], starts.nodes, sizes.edits, last),
+    )
+
+
 def make_batch(
     states: Sequence[Labelled],
     sizes: Sizes,
@@ -96,70 +190,16 @@ def make_batch(
         clip: largest absolute target.
         taught: float32 [alternatives, 2] of each state; None without an ensemble.
     """
-    nodes = np.cumsum([0, *(len(s.graph) for s in states)])
-    computations = np.cumsum([0, *(len(s.graph.caller) for s in states)])
-    rows = np.cumsum([0, *(len(s) for s in states)])
-    last, end = sizes.nodes - 1, sizes.states - 1
-
-    def joined(parts: list[NDArray[Any]], size: int, value: float = 0) -> NDArray[Any]:
-        """Arrays one after the other, filled up with a value."""
-        found = np.concatenate(parts)
-        out = np.full((size, *found.shape[1:]), value, found.dtype)
-        out[: len(found)] = found
-        return out
-
-    def shifted(parts: list[NDArray[Any]], by: NDArray[Any], size: int, fill: int) -> Any:
-        """The same of numbers of nodes or rows."""
-        moved = [p + b for p, b in zip(parts, by[:-1], strict=True)]
-        return joined(moved, size, fill).astype(np.int32)
-
-    graphs = [s.graph for s in states]
-    number = [np.full(len(g), i, np.int32) for i, g in enumerate(graphs)]
-    callers = [
-        np.where(g.caller < 0, last - b, g.caller) for g, b in zip(graphs, nodes, strict=False)
-    ]
-    graph = jraph.GraphsTuple(
-        nodes={
-            "numeric": joined([g.numeric for g in graphs], sizes.nodes),
-            "state": joined([s.state.state for s in states], sizes.nodes),
-            "opcode": joined([g.opcode for g in graphs], sizes.nodes),
-            "dtype": joined([g.dtype for g in graphs], sizes.nodes),
-            "share": joined([g.share for g in graphs], sizes.nodes),
-            "member": joined(number, sizes.nodes, end),
-            "computation": shifted(
-                [g.computation for g in graphs], computations, sizes.nodes, sizes.computations - 1
-            ),
-        },
-        edges=None,
-        senders=shifted([g.senders for g in graphs], nodes, sizes.edges, last),
-        receivers=shifted([g.receivers for g in graphs], nodes, sizes.edges, last),
-        n_node=_counts([len(g) for g in graphs], sizes.states, sizes.nodes),
-        n_edge=_counts([len(g.senders) for g in graphs], sizes.states, sizes.edges),
-        globals={
-            "program": joined([np.stack([g.program for g in graphs])], sizes.states),
-            "caller": shifted(callers, nodes, sizes.computations, last),
-        },
-    )
-    state = [s.state for s in states]
-    choices = Choices(
-        numeric=joined([s.numeric for s in state], sizes.alternatives),
-        kind=joined([s.kind for s in state], sizes.alternatives),
-        site=shifted([s.site for s in state], nodes, sizes.alternatives, last),
-        state=joined(
-            [np.full(len(s), i, np.int32) for i, s in enumerate(state)], sizes.alternatives, end
-        ),
-        real=np.arange(sizes.alternatives) < rows[-1],
-        edit_row=shifted([s.edit_row for s in state], rows, sizes.edits, sizes.alternatives - 1),
-        edit_node=shifted([s.edit_node for s in state], nodes, sizes.edits, last),
-    )
+    starts = _Starts.of(states)
+    graph, choices = _graphs(states, sizes, starts), _choices(states, sizes, starts)
     given = [np.zeros((len(s), 2), np.float32) for s in states] if taught is None else list(taught)
     target = [np.clip(s.target, -clip, clip).astype(np.float32) for s in states]
     return Batch(
         graph,
         choices,
-        joined(target, sizes.alternatives),
-        joined([s.noise.astype(np.float32) for s in states], sizes.alternatives),
-        joined(given, sizes.alternatives),
+        _joined(target, sizes.alternatives),
+        _joined([s.noise.astype(np.float32) for s in states], sizes.alternatives),
+        _joined(given, sizes.alternatives),
     )
 
 

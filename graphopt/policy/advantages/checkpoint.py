@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
@@ -17,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import GraphOptError
-from graphopt.files import write_directory
 from graphopt.machine import machine_key
 from graphopt.policy.advantages.alternative_columns import ALTERNATIVE_COLUMNS, KIND_NAMES
 from graphopt.policy.advantages.config import AdvantageConfig, parameter_shapes
@@ -34,17 +32,14 @@ from graphopt.policy.advantages.numpy_network import NumpyAdvantages
 from graphopt.policy.heuristic.steps import STEPS
 from graphopt.policy.network.files import (
     KIND,
-    MAX_SPEC_BYTES,
-    ORBAX,
-    SPEC,
     WEIGHTS,
     Entries,
     check_parameters,
-    pack_weights,
+    read_checkpoint,
     read_weights,
     refused,
-    save_orbax,
     version_of,
+    write_checkpoint,
 )
 
 ADVANTAGES: Final = "advantages"
@@ -130,14 +125,7 @@ def save_advantages(
         PolicyError: the parameters are not those of `spec.model`, or the directory cannot be written.
     """
     check_parameters(parameters, _shapes(spec), str(path))
-    weights = pack_weights(parameters)
-
-    def fill(folder: Path) -> None:
-        (folder / WEIGHTS).write_bytes(weights)
-        (folder / SPEC).write_text(json.dumps(_to_json(spec, weights), indent=1) + "\n")
-        save_orbax(folder / ORBAX, parameters)
-
-    write_directory(path, fill)
+    write_checkpoint(path, parameters, lambda weights: _to_json(spec, weights))
 
 
 def load_advantages(path: Path) -> AdvantageCheckpoint:
@@ -147,23 +135,12 @@ def load_advantages(path: Path) -> AdvantageCheckpoint:
         PolicyError: it is not there, damaged, of another kind, or made for other columns or versions; the
             first entry that does not fit is named.
     """
-    try:
-        if (path / SPEC).stat().st_size > MAX_SPEC_BYTES:
-            raise refused(path, SPEC, "is too large for a specification")
-        text = (path / SPEC).read_bytes()
-        weights = (path / WEIGHTS).read_bytes()
-        spec, checksum = _from_json(json.loads(text), path)
-    except (OSError, ValueError, RecursionError) as error:
-        raise refused(path, SPEC, f"cannot be read: {type(error).__name__}") from error
-    if hashlib.sha256(weights).hexdigest() != checksum:
-        raise refused(path, "weights.sha256", "does not match the weights")
+    spec, weights, digest = read_checkpoint(path, _from_json)
     parameters = read_weights(weights, _shapes(spec), path)
     for name, (attribute, own) in _EMBEDDED.items():
         theirs = {row: index for index, row in enumerate(getattr(spec, attribute))}
         parameters[name] = parameters[name][[theirs.get(row, 0) for row in own]]
-    return AdvantageCheckpoint(
-        spec, parameters, hashlib.sha256(text + weights).hexdigest()[:16], path
-    )
+    return AdvantageCheckpoint(spec, parameters, digest, path)
 
 
 def _shapes(spec: AdvantageSpec) -> dict[str, tuple[int, ...]]:

@@ -58,7 +58,8 @@ def apply(context: Context) -> Edit | None:
     counted = Evaluations(graph, model.shares)
     saved = 0.0
     for node in range(len(graph) - 1, -1, -1):
-        trips.pass_on(node)
+        if fuse[node]:  # nobody asks who reads what is in memory already
+            trips.pass_on(node)
         written = fuse[node] and may_write[node] and not in_registers[node]
         if written and trips.is_in_library(node):
             written = False
@@ -92,10 +93,9 @@ class _Trips:
         self._reads_alike: list[bool] = []
 
     def pass_on(self, node: int) -> None:
-        """Counts the kernels that would read a node; all its users have been passed."""
-        if self._fuse[node]:  # nobody asks who reads what is in memory already
-            users = self._graph.user_lists[node]
-            self._readers[node] = _readers(users, self._fuse, self._readers)
+        """Counts the kernels that would read a fused node; all its users have been passed."""
+        users = self._graph.user_lists[node]
+        self._readers[node] = _readers(users, self._fuse, self._readers)
 
     def is_in_library(self, node: int) -> bool:
         """True for a value that one call of the kernel library computes, which does everything once."""

@@ -80,8 +80,10 @@ def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
     executions = now.executions(small[0])
     saved = (len(small) - 1) * now.costs.thunk_ns * executions
     saved += _products_gain(now, small) * executions
-    costly = region_code(now, small) > now.model.own_code
-    if saved <= (LIMITS.costly_share if costly else LIMITS.min_saved_share) * now.program_ns:
+    if saved <= LIMITS.min_saved_share * now.program_ns:
+        return 0.0
+    little = saved <= LIMITS.costly_share * now.program_ns
+    if little and region_code(now, small) > now.model.own_code:
         return 0.0
     wanted.unit[small] = now.native
     return saved

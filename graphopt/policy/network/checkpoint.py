@@ -9,7 +9,6 @@ that does not fit.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
@@ -20,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import GraphOptError
-from graphopt.files import write_directory
 from graphopt.machine import machine_key
 from graphopt.policy.heuristic.steps import STEPS
 from graphopt.policy.network import features
@@ -33,17 +31,15 @@ from graphopt.policy.network.decision_space import (
     KnownRows,
 )
 from graphopt.policy.network.files import (
-    MAX_SPEC_BYTES,
     ORBAX,
-    SPEC,
     WEIGHTS,
     Entries,
     check_parameters,
-    pack_weights,
+    read_checkpoint,
     read_weights,
     refused,
-    save_orbax,
     version_of,
+    write_checkpoint,
 )
 from graphopt.policy.network.gated import Gate, GuardedPolicy
 from graphopt.policy.network.learned import LearnedPolicy
@@ -121,14 +117,7 @@ def save(path: Path, spec: PolicySpec, parameters: Mapping[str, NDArray[np.float
         PolicyError: the parameters are not those of `spec.model`, or the directory cannot be written.
     """
     check_parameters(parameters, _shapes(spec), str(path))
-    weights = pack_weights(parameters)
-
-    def fill(folder: Path) -> None:
-        (folder / WEIGHTS).write_bytes(weights)
-        (folder / SPEC).write_text(json.dumps(_to_json(spec, weights), indent=1) + "\n")
-        save_orbax(folder / ORBAX, parameters)
-
-    write_directory(path, fill)
+    write_checkpoint(path, parameters, lambda weights: _to_json(spec, weights))
 
 
 def load(path: Path) -> Checkpoint:
@@ -138,18 +127,8 @@ def load(path: Path) -> Checkpoint:
         PolicyError: it is not there, damaged, or made for other features, decisions or versions; the
             first entry that does not fit is named.
     """
-    try:
-        if (path / SPEC).stat().st_size > MAX_SPEC_BYTES:
-            raise refused(path, SPEC, "is too large for a specification")
-        text = (path / SPEC).read_bytes()
-        weights = (path / WEIGHTS).read_bytes()
-        spec, checksum = _from_json(json.loads(text), path)
-    except (OSError, ValueError, RecursionError) as error:
-        raise refused(path, SPEC, f"cannot be read: {type(error).__name__}") from error
-    if hashlib.sha256(weights).hexdigest() != checksum:
-        raise refused(path, "weights.sha256", "does not match the weights")
+    spec, weights, digest = read_checkpoint(path, _from_json)
     parameters = read_weights(weights, _shapes(spec), path)
-    digest = hashlib.sha256(text + weights).hexdigest()[:16]
     return Checkpoint(
         replace(spec, operations=features.OP_NAMES), _remap(parameters, spec), digest, path
     )

@@ -6,18 +6,22 @@ not fit.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import PolicyError
+from graphopt.files import write_directory
+
+S = TypeVar("S")
 
 SPEC: Final = "spec.json"
 WEIGHTS: Final = "weights.npz"
@@ -150,3 +154,53 @@ def save_orbax(folder: Path, parameters: Mapping[str, NDArray[np.float32]]) -> N
 
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(folder.absolute(), dict(parameters))
+
+
+def write_checkpoint(
+    path: Path,
+    parameters: Mapping[str, NDArray[np.float32]],
+    describe: Callable[[bytes], Mapping[str, Any]],
+) -> None:
+    """Writes specification and weights; a checkpoint that is there is replaced at once, never half.
+
+    Args:
+        path: its directory.
+        parameters: of the network.
+        describe: the bytes of `WEIGHTS` -> the specification, ready for JSON.
+
+    Raises:
+        PolicyError: the directory cannot be written.
+    """
+    weights = pack_weights(parameters)
+
+    def fill(folder: Path) -> None:
+        (folder / WEIGHTS).write_bytes(weights)
+        (folder / SPEC).write_text(json.dumps(describe(weights), indent=1) + "\n")
+        save_orbax(folder / ORBAX, parameters)
+
+    write_directory(path, fill)
+
+
+def read_checkpoint(
+    path: Path, parse: Callable[[Any, Path], tuple[S, str]]
+) -> tuple[S, bytes, str]:
+    """A specification, the bytes of its weights, and a hex digest of both.
+
+    Args:
+        path: directory of the checkpoint.
+        parse: (JSON, path) -> the specification and the checksum that it gives of the weights.
+
+    Raises:
+        PolicyError: a file is not there, damaged or too large, or `parse` refuses it.
+    """
+    try:
+        if (path / SPEC).stat().st_size > MAX_SPEC_BYTES:
+            raise refused(path, SPEC, "is too large for a specification")
+        text = (path / SPEC).read_bytes()
+        weights = (path / WEIGHTS).read_bytes()
+        spec, checksum = parse(json.loads(text), path)
+    except (OSError, ValueError, RecursionError) as error:
+        raise refused(path, SPEC, f"cannot be read: {type(error).__name__}") from error
+    if hashlib.sha256(weights).hexdigest() != checksum:
+        raise refused(path, "weights.sha256", "does not match the weights")
+    return spec, weights, hashlib.sha256(text + weights).hexdigest()[:16]
