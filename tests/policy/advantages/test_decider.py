@@ -155,14 +155,12 @@ def test_the_kind_in_the_checkpoint_says_what_decides(saved):
     assert json.loads((saved / SPEC).read_text())["kind"] == ADVANTAGES
 
 
+@pytest.mark.usefixtures("clean_plugin")
 def test_it_decides_in_the_hook(saved):
     found = captured("cartpole_rollout")
     graphopt.install(policy=str(saved))
-    try:
-        got = jax.jit(lambda *args: found.fn(*args))(*found.args)
-        report = graphopt.report()
-    finally:
-        graphopt.uninstall()
+    got = jax.jit(lambda *args: found.fn(*args))(*found.args)
+    report = graphopt.report()
     for ours, theirs in zip(jax.tree.leaves(got), jax.tree.leaves(found.result), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     assert report.policy == "checkpoint policy"

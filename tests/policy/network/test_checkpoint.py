@@ -18,8 +18,9 @@ from graphopt.errors import PolicyError
 from graphopt.files import write_directory
 from graphopt.hlo.restructure import CODE
 from graphopt.policy.heuristic.steps import STEPS
-from graphopt.policy.network.checkpoint import SPEC, WEIGHTS, PolicySpec, load, load_orbax, save
+from graphopt.policy.network.checkpoint import PolicySpec, load, load_orbax, save
 from graphopt.policy.network.decision_space import KnownRows
+from graphopt.policy.network.files import SPEC, WEIGHTS
 from graphopt.policy.network.learned import LearnedPolicy
 
 META = {"steps": 7, "trained_on": ("ab12", "cd34"), "metrics": {"validation/gated": 1.25}}
