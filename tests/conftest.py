@@ -57,9 +57,11 @@ def clean_plugin():
 
 
 def pytest_configure(config):
-    """Makes the folder that the workers share; they inherit its name."""
+    """Makes the folder that the workers share, by its name. The user's own store stays out of it."""
     if not hasattr(config, "workerinput"):
-        os.environ[VARIABLE] = tempfile.mkdtemp(prefix="graphopt-tests-")
+        folder = os.environ[VARIABLE] = tempfile.mkdtemp(prefix="graphopt-tests-")
+        os.environ["GRAPHOPT_STORE"] = os.path.join(folder, "store.sqlite")
+        os.environ["GRAPHOPT_STORE_COPY"] = os.path.join(folder, "copies")
 
 
 def pytest_unconfigure(config):
