@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from graphopt.machine.costs import CpuCosts
@@ -36,10 +37,17 @@ class CostRow:
     def holds(self, machine: Machine, jaxlib: str) -> bool:
         """True if the row is about such a machine under such a jaxlib."""
         here = machine.name.startswith(self.processor) and machine.simd_bits == self.simd_bits
-        return here and f"{jaxlib}.".startswith(f"{self.jaxlib}.")
+        return here and _begins(jaxlib, self.jaxlib)
 
 
-QUICK_CALLS: Final = CpuCosts(call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0)
+COMPILERS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {"0.10": MappingProxyType({"tile_ns": 2.5, "narrow_tile_ns": 4.0, "tiled_element_ns": 0.1})}
+)
+"""Beginning of versions of jaxlib -> facts of their code generators; the default has those of the newest."""
+
+QUICK_CALLS: Final = with_facts(
+    CpuCosts(call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0), COMPILERS["0.10"]
+)
 """Machines on which a call of a jitted function takes some microseconds."""
 
 CPU_COSTS: Final[tuple[CostRow, ...]] = (
@@ -85,7 +93,18 @@ def costs_for(
         ConfigError: a measured value is not finite or not positive.
     """
     row = known_row(machine, jaxlib)
-    return with_facts(DEFAULT, measured or {}) if row is None else row.costs
+    return with_facts(default_costs(jaxlib), measured or {}) if row is None else row.costs
+
+
+def default_costs(jaxlib: str) -> CpuCosts:
+    """The costs on a machine of no known kind, of which nothing was measured."""
+    facts = next((f for begin, f in COMPILERS.items() if _begins(jaxlib, begin)), {})
+    return with_facts(DEFAULT, facts)
+
+
+def _begins(jaxlib: str, begin: str) -> bool:
+    """True if a version is `begin` or one of its releases."""
+    return f"{jaxlib}.".startswith(f"{begin}.")
 
 
 @functools.lru_cache(maxsize=1)

@@ -52,6 +52,18 @@ FUNCTIONS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
 INTEGERS: Final[Mapping[str, float]] = MappingProxyType({"divide": 2.0, "remainder": 2.0})
 """The same for integers."""
 
+TILED_FUNCTIONS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType({"rsqrt": (3.4, 3.8)})
+"""Operation -> nanoseconds that the tiled code generator loses for an element, single and double."""
+
+LOOPED_FUNCTIONS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "exponential": (0.0, 0.6),
+        "exponential-minus-one": (0.0, 1.2),
+        "tanh": (0.1, 0.0),
+    }
+)
+"""The same for the loop code generator."""
+
 SHORT_FUNCTIONS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType(
     {
         "erf": {"f32": (2.5, 0.35)},

@@ -18,6 +18,7 @@ from graphopt.machine.facts import fact, numbers
 
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
+KERNELS: Final = "python -m benchmarks.kernels"
 PRODUCTS: Final = "python -m benchmarks.rates --products"
 CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
@@ -355,9 +356,20 @@ class CpuCosts:
         8, "elements", "Longest unrolled row whose loop over rows vectorises", FUNCTIONS
     )
     interleaved_rows: int = fact(4, "rows", "So many rows that takes", FUNCTIONS)
-    tile: int = fact(16, "elements", "Widest tile of the tiled code generator", RATES)
-    tile_ns: float = fact(2.5, "ns per tile", "A tile beyond a plain loop", RATES)
-    tiled_element_ns: float = fact(0.1, "ns per element", "Its elements beyond one", RATES)
+    tile: int = fact(16, "elements", "Widest tile of the tiled code generator", KERNELS)
+    tile_ns: float = fact(0.1, "ns per tile", "A whole tile beyond a plain loop", KERNELS)
+    narrow_tile_ns: float = fact(2.0, "ns per tile", "A narrower tile beyond a plain loop", KERNELS)
+    tiled_element_ns: float = fact(0.02, "ns per element", "Its elements beyond one", KERNELS)
+    tiled_byte_ns: float = fact(0.15, "ns per element", "The same, elements of one byte", KERNELS)
+    tiled_functions_ns: Mapping[str, tuple[float, float]] = fact(
+        tables.TILED_FUNCTIONS,
+        "ns per element",
+        "The same, functions that a loop computes sooner",
+        KERNELS,
+    )
+    looped_functions_ns: Mapping[str, tuple[float, float]] = fact(
+        tables.LOOPED_FUNCTIONS, "ns per element", "What a loop loses to a tile", KERNELS
+    )
 
     def __post_init__(self) -> None:
         for item in fields(self):

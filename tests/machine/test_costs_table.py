@@ -73,10 +73,22 @@ def test_known_kinds_keep_their_row_whatever_was_measured():
 
 def test_other_machines_have_what_was_measured_there():
     other = dataclasses.replace(machine("epyc"), name="Another CPU")
-    assert costs_for(other, "0.10.2") == CpuCosts()
+    assert costs_for(other, "0.10.2") == cost_rows.default_costs("0.10.2")
     measured = {"thunk_ns": 99.0, "a field of another version": 1.0}
     assert costs_for(other, "0.10.2", measured).thunk_ns == 99.0
     assert not cost_rows.is_known(machine("epyc"), "0.100.0")
+
+
+def test_facts_of_a_code_generator_hold_for_its_versions_only():
+    older, newer = cost_rows.default_costs("0.10.2"), cost_rows.default_costs("0.11.2")
+    assert newer == cost_rows.default_costs("0.100.0") == CpuCosts()
+    assert older.tile_ns > newer.tile_ns
+    changed = {
+        f.name
+        for f in dataclasses.fields(older)
+        if getattr(older, f.name) != getattr(newer, f.name)
+    }
+    assert changed == set(cost_rows.COMPILERS["0.10"])
 
 
 def test_measured_values_reach_a_machine_of_no_known_kind(monkeypatch, nothing_handed_over):

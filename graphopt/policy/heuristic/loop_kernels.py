@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import is_tiled
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step
+
+_QUOTIENTS: Final = frozenset({"divide", "remainder"})
+_INTEGERS: Final = frozenset({DType.S8, DType.S16, DType.S32, DType.S64})
 
 
 def apply(context: Context) -> Edit | None:
@@ -25,19 +30,47 @@ def apply(context: Context) -> Edit | None:
             continue
         if context.is_inside_native(root):
             continue
-        if is_tiled(graph, root, context.model.members(decisions.fuse, root)):
+        members = list(context.model.members(decisions.fuse, root))
+        if not is_tiled(graph, root, members) or _divides_integers(graph, members):
+            continue
+        saved_ns = _saved_ns(context, root, members)
+        if saved_ns > 0.0:
             chosen.append(root)
-            saved += _saved_ns(context, root) / unit.threads * context.executions(root)
+            saved += saved_ns / unit.threads * context.executions(root)
     wanted = decisions.copy()
     wanted.restructure[chosen] = code
     return context.edit(wanted, saved, f"{len(chosen)} kernels by the loop code generator")
 
 
-def _saved_ns(context: Context, root: int) -> float:
-    """Nanoseconds that the loop generator saves on one core."""
-    elements, costs = float(context.graph.elements[root]), context.costs
-    tiles = elements / _tile_width(context.graph, root, costs.tile)
-    return costs.tile_ns * tiles + costs.tiled_element_ns * elements
+def _saved_ns(context: Context, root: int, members: Sequence[int]) -> float:
+    """Nanoseconds that the loop generator saves on one core; negative where it takes longer."""
+    graph, costs = context.graph, context.costs
+    elements = float(graph.elements[root])
+    width = _tile_width(graph, root, costs.tile)
+    tile_ns = costs.tile_ns if width == costs.tile else costs.narrow_tile_ns
+    one_byte = DTYPE_BYTES.get(int(graph.dtype[root])) == 1
+    element_ns = costs.tiled_byte_ns if one_byte else costs.tiled_element_ns
+    functions_ns = sum(_function_ns(context, node) for node in members)
+    return tile_ns * elements / width + (element_ns + functions_ns) * elements
+
+
+def _function_ns(context: Context, node: int) -> float:
+    """Nanoseconds that the tiled generator takes longer for an element of one operation."""
+    name, dtype = context.graph.ops[node].name, int(context.graph.dtype[node])
+    place = int(dtype in (DType.F64, DType.C128))
+    tiled, looped = (
+        table.get(name, (0.0, 0.0))[place]
+        for table in (context.costs.tiled_functions_ns, context.costs.looped_functions_ns)
+    )
+    return tiled - looped
+
+
+def _divides_integers(graph: Graph, members: Sequence[int]) -> bool:
+    """True for kernels with whole quotients, of which only the tiled generator makes vector code."""
+    return any(
+        graph.ops[node].name in _QUOTIENTS and int(graph.dtype[node]) in _INTEGERS
+        for node in members
+    )
 
 
 def _tile_width(graph: Graph, root: int, widest: int) -> int:

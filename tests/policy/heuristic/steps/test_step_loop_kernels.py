@@ -30,3 +30,23 @@ def test_what_saves_next_to_nothing_stays():
         return jnp.tanh(x @ x) @ x, y * y + y
 
     assert edit_of(NAME, fn, normal(512, 512), normal(1024)) is None
+
+
+def test_roots_come_from_the_loop_generator_and_whole_quotients_do_not():
+    def roots(x, y):
+        return jax.lax.fori_loop(0, 20, lambda _, c: jax.lax.rsqrt(c + y), x)
+
+    def quotients(x, y):
+        return jax.lax.fori_loop(0, 20, lambda _, c: jax.lax.rem(c + y, y), x)
+
+    x, y = abs(normal(64, 256)) + 1, abs(normal(64, 256, seed=1)) + 1
+    check_acts(NAME, roots, x, y)
+    assert edit_of(NAME, quotients, x.astype(int), y.astype(int)) is None
+
+
+def test_narrow_tiles_cost_more_than_whole_ones():
+    expected = [
+        edit_of(NAME, accumulate, normal(1000, width), normal(1000, width, seed=1)).saved_ns
+        for width in (16, 3)
+    ]
+    assert expected[1] > expected[0]
