@@ -10,6 +10,7 @@ from graphopt.forms.rows import (
     cumulative_scan,
     packed_sort,
     pool_gradient,
+    whole_quotients,
     wide_functions,
     window_shifts,
 )
@@ -19,6 +20,7 @@ FORMS: Final[tuple[Form, ...]] = (
     cumulative_scan.FORM,
     packed_sort.FORM,
     pool_gradient.FORM,
+    whole_quotients.FORM,
     wide_functions.FORM,
     window_shifts.FORM,
 )
@@ -29,6 +31,7 @@ RULES: Final[dict[str, str]] = {
     **cumulative_scan.RULES,
     **packed_sort.RULES,
     **pool_gradient.RULES,
+    **whole_quotients.RULES,
     **wide_functions.RULES,
     **window_shifts.RULES,
 }

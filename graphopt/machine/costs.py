@@ -261,6 +261,12 @@ class CpuCosts:
         0.25, "ns per element", "Gradients of one of the windows that hold it", OPERATIONS
     )
 
+    whole_quotient_ns: tuple[float, float] = fact(
+        (1.75, 0.5),
+        "ns per element",
+        "Whole quotients singly and in vectors, all cores",
+        OPERATIONS,
+    )
     wide_functions: Mapping[str, tuple[float, float, float]] = fact(
         tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
     )
