@@ -1,4 +1,4 @@
-"""What single kernels take: the figures behind `graphopt.policy.heuristic.loop_generator` and `.reductions`.
+"""What single kernels take: the figures behind `graphopt.policy.heuristic.loop_kernels` and `.reductions`.
 
     python -m benchmarks.kernels
     python -m benchmarks.kernels --reductions
@@ -49,6 +49,19 @@ KERNELS: tuple[tuple[str, tuple[int, ...], str, Callable[[Any, Any], Any]], ...]
         for dtype in ("float64", "bfloat16", "float16", "int32", "int8")
     ),
     ("x xor y", (64, 256), "bool", lambda x, y: x ^ y),
+    *(
+        (name, (64, 256), dtype, fn)
+        for name, fn in (
+            ("1 / sqrt(x + y)", lambda x, y: lax.rsqrt(x + y)),
+            ("exp(x - y)", lambda x, y: jnp.exp(x - y)),
+            ("exp(x - y) - 1", lambda x, y: lax.expm1(x - y)),
+        )
+        for dtype in ("float32", "float64")
+    ),
+    *(
+        ("remainder of x + y by y", (64, 256), dtype, lambda x, y: lax.rem(x + y, y))
+        for dtype in ("int8", "int16", "int32", "int64")
+    ),
 )  # fmt: skip
 """What is computed, of arrays of which shape and type."""
 
