@@ -15,9 +15,11 @@ from graphopt.lazy.record import moves
 from graphopt.lazy.record.moves import Move
 from graphopt.lazy.record.numbers import scalar, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
-from graphopt.lazy.record.threads import Recorder, behind, settings, state
+from graphopt.lazy.record.threads import Recorder, behind
+from graphopt.lazy.record.threads import settings as settings
+from graphopt.lazy.record.threads import state as state
 
-__all__ = ["behind", "scalar", "scalar_beside", "settings", "state"]
+__all__ = ["behind", "scalar", "scalar_beside"]
 
 _new: Final[Any] = object.__new__
 _here: Final = source_lines.here
@@ -134,7 +136,12 @@ def instruction(
 
 def unlike_one(local: Recorder, op: Op, a: Node) -> Any:
     """`record1` where an operation does not follow at first sight."""
-    if local.next is local.end:
+    move = local.next
+    if move.merged and move.op is op and not (move.params or move.fresh):
+        if local.values[move.codes[0]] is a:
+            local.next = move.next
+            return result(local, move)
+    elif move is local.end:
         instr = op.table.get(((), (a.aval,)))
         recording = local.recording
         place = a.move.slot if a.recording is recording else recording.slots.get(a)

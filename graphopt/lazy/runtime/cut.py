@@ -170,6 +170,7 @@ def _run(
     unused: donation.Unused,
     followed: bool = False,
 ) -> dict[Node, LazyError]:
+    entry.waiting.count(cause)
     values, flags, how = tiers.run_entry(entry, leaves, arrays, scalars, unused)
     if how == "compiled" and entry.sightings % 64 == 0:
         cache.limit_executables()
