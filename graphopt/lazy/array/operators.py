@@ -13,7 +13,7 @@ from graphopt.lazy.core.node import Node, Op
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
 from graphopt.lazy.record import operands
 from graphopt.lazy.record.beside_numbers import record_number, record_number_first
-from graphopt.lazy.record.recorder import record2, scalar_beside, state
+from graphopt.lazy.record.recorder import record2, scalar_beside, state, unlike_two
 from graphopt.lazy.record.tensor_base import TensorBase
 
 _PLAIN: Final = {bool: True, int: True, float: True, complex: True}
@@ -48,7 +48,7 @@ def _forward(op: Op) -> Operator:
                     tensor._node = node
                     local.handles.append(tensor)
                     return tensor
-            return record2(op, self._node, other._node)
+            return unlike_two(local, op, self._node, other._node)
         if kind in _PLAIN:
             return record_number(op, self._node, other)
         found = _other(other, self)

@@ -32,10 +32,11 @@ class Aval:
         dtype: element type.
         device: the jax device that holds such values.
         size: number of elements.
+        nbytes: size in bytes.
         parts: for the value of an operation with several outputs, their avals; else None.
     """
 
-    __slots__ = ("_nbytes", "device", "dtype", "id", "parts", "shape", "size")
+    __slots__ = ("device", "dtype", "id", "nbytes", "parts", "shape", "size")
 
     def __init__(
         self,
@@ -50,17 +51,12 @@ class Aval:
         self.device = device
         self.size = math.prod(shape)
         self.parts = parts
-        self._nbytes = self.size * dtype.itemsize
+        self.nbytes = self.size * dtype.itemsize
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
         return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return self._nbytes
 
     def __repr__(self) -> str:
         if self.parts is not None:

@@ -11,27 +11,29 @@ Source = tuple[CodeType, int]
 """A code object and the offset of an instruction in it; its line is worked out when asked for."""
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
-_internal: dict[str, bool] = {}
+_internal: dict[str | None, bool] = {}
 _get_frame: Final = sys._getframe
 
 
-def is_internal(filename: str) -> bool:
-    """Whether a file belongs to this package; answers are remembered in `_internal`."""
+def is_internal(filename: str | None) -> bool:
+    """Whether a module's file belongs to this package; answers are remembered in `_internal`."""
     known = _internal.get(filename)
     if known is None:
-        known = _internal[filename] = filename.startswith(_PACKAGE)
+        known = _internal[filename] = filename is not None and filename.startswith(_PACKAGE)
     return known
 
 
 def here(depth: int = 1) -> Source | None:
-    """Where the user's code stands: the innermost frame outside this package."""
+    """Where the user's code stands: the innermost frame outside this package.
+
+    Frames are told by their modules: a look at the code of a frame calls every audit hook of the process.
+    """
     frame = _get_frame(depth)
     while frame is not None:
-        code = frame.f_code
-        name = code.co_filename
+        name = frame.f_globals.get("__file__")
         internal = _internal.get(name)
         if not (is_internal(name) if internal is None else internal):
-            return code, frame.f_lasti
+            return frame.f_code, frame.f_lasti
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from graphopt.lazy.core.node import Node, Op
+from graphopt.lazy.core.source_lines import here
 from graphopt.lazy.record import recorder
-from graphopt.lazy.record.moves import MET, Move
-from graphopt.lazy.record.numbers import scalar_beside
-from graphopt.lazy.record.recorder import entered, record2, state
+from graphopt.lazy.record.numbers import number_type, scalar_beside
+from graphopt.lazy.record.recorder import entered, extended, record2, state
+from graphopt.lazy.record.threads import Recorder
 
 _new: Final[Any] = object.__new__
 
@@ -45,8 +46,12 @@ def record_number(op: Op, a: Node, value: Any) -> Any:
     ):
         local.numbers.append(value)
         return entered(local, move)
+    if local.next is local.end:
+        found = _recorded_anew(local, op, a, value, 1)
+        if found is not None:
+            return found
     found = record2(op, a, scalar_beside(value, a.aval))
-    _expect_number(local.next.parent, op, 1, type(value))
+    _expect_number(local, op, 1, value)
     return found
 
 
@@ -85,28 +90,50 @@ def record_number_first(op: Op, value: Any, b: Node) -> Any:
     ):
         local.numbers.append(value)
         return entered(local, move)
+    if local.next is local.end:
+        found = _recorded_anew(local, op, b, value, 0)
+        if found is not None:
+            return found
     found = record2(op, scalar_beside(value, b.aval), b)
-    _expect_number(local.next.parent, op, 0, type(value))
+    _expect_number(local, op, 0, value)
     return found
 
 
-def _expect_number(move: Move | None, op: Op, position: int, kind: type) -> None:
-    """Lets a move be followed without a node for its number, which may be any but 0 and 1."""
-    if move is None or move.op is not op or move.merged or move.kind is kind or not move.instr:
+def _recorded_anew(local: Recorder, op: Op, node: Node, value: Any, position: int) -> Any:
+    """The result where no trace is followed and all is known of the operands' types; else None.
+
+    Args:
+        local: the recorder of this thread.
+        op: the operation.
+        node: the operand that is a value.
+        value: the operand that is a number.
+        position: of the number.
+    """
+    kind = type(value)
+    own = number_type(kind, node.aval)
+    if own is None or value == 0 or value == 1:
+        return None
+    recording = local.recording
+    place = node.move.slot if node.recording is recording else recording.slots.get(node)
+    avals = (node.aval, own.aval) if position else (own.aval, node.aval)
+    instr = op.table.get(((), avals))
+    if place is None or instr is None:
+        return None
+    number = -1 - len(local.numbers)
+    local.numbers.append(value)
+    if position:
+        codes, operands = (place, -own.id), (place, number)
+    else:
+        codes, operands = (-own.id, place), (number, place)
+    return extended(local, instr, codes, operands, False, here(4), kind)
+
+
+def _expect_number(local: Recorder, op: Op, position: int, value: Any) -> None:
+    """Lets the last move be followed without a node for its number."""
+    move, kind = local.next.parent, type(value)
+    if move.instr is None or move.instr.op is not op:
         return  # the cut of a trace that is too long leaves nothing
-    aval, code = move.instr.in_avals[position], move.codes[1 - position]
-    number = move.codes[position]
-    if number > 0 or number <= -MET or not aval.dtype.is_float or move.operands[position] >= 0:
-        return
-    if code > 0:
-        move.a, move.kind = code, kind
-        if position:
-            move.right = op
-        else:
-            move.left = op
-    elif code == -move.instr.in_avals[1 - position].id:  # a buffer
-        move.a, move.kind = code, kind
-        if position:
-            move.new_right = op
-        else:
-            move.new_left = op
+    if local.next is not local.end:
+        move.expect_number(position, kind)
+    elif kind is not bool and value != 0 and value != 1:
+        move.kind = kind

@@ -16,6 +16,8 @@ from graphopt.lazy.core.node import CONST, SCALAR, Instr, Node, Op, in_order, tu
 from graphopt.lazy.core.source_lines import Source
 from graphopt.lazy.record import recorder
 
+_new: Final[Any] = object.__new__
+
 BLOCK: Final = Op("block", lambda *_: None)
 """Several operations; its only parameter is the `Block`. Plans never contain it."""
 
@@ -151,22 +153,32 @@ def follow_block(block: Block, codes: tuple[int, ...]) -> list[Any] | None:
     """
     local = recorder.state.now
     move = local.next
-    if not block.computed or move.unique or move.parent is None:
+    if not block.computed or move.unique or move is local.end:
         return None
     if move.instr is not block.instr or move.codes != codes:
         known = move.parent.child((block.instr, codes, False))
         if known is None:
             return None
         move = known
-    node = recorder.entered(local, move)._node
-    values, outputs = local.values, []
+    whole = recorder.entered(local, move)._node
+    recording, values, handles = local.recording, local.values, local.handles
+    kind, outputs = recorder.tensor_class, []
     for part in block.parts:
         move = local.next
-        if move.instr is part and values[move.a] is node:
+        if move.instr is part and values[move.a] is whole and not move.merged:
             local.next = move.next
-            outputs.append(recorder.result(local, move))
+            node = Node()
+            node.move = move
+            node.recording = recording
+            node.aval = move.aval
+            node.data = None
+            values.append(node)
+            tensor = _new(kind)
+            tensor._node = node
+            handles.append(tensor)
+            outputs.append(tensor)
         else:
-            outputs.append(recorder.record_known(part, (node,)))
+            outputs.append(recorder.record_known(part, (whole,)))
     found = [outputs[k] for k in block.results]
     recorder.look_at_limit(local)
     return found

@@ -15,8 +15,9 @@ from graphopt.lazy.core.node import Aval, Instr, Node, Op, leaf
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands, recorder
 from graphopt.lazy.record.blocks import Block, make_block
-from graphopt.lazy.record.recorder import Recorder, record, record1, record2
+from graphopt.lazy.record.recorder import record, record1, record2
 from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.record.threads import Recorder
 
 _OPERAND: Final = object()
 """Stands in the parameters for an option that is an operand."""

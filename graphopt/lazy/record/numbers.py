@@ -56,6 +56,15 @@ def scalar_beside(value: Any, aval: Aval) -> Node:
     return value_node(value, own, instr)
 
 
+def number_type(kind: type, aval: Aval) -> Instr | None:
+    """The instruction of a number of a Python type beside such an array, if that met before.
+
+    None, too, where not every such number is a parameter: booleans, integers that may not fit.
+    """
+    known = _quick.get((kind, aval))
+    return None if known is None or known[3] is not None or kind is bool else known[1]
+
+
 def scalar(value: Any, dtype: DType, device: Any, structural: bool = False) -> Node:
     """A node for a Python number.
 

@@ -6,140 +6,24 @@ a node and a handle; nothing is inferred or looked up.
 
 from __future__ import annotations
 
-import sys
-import weakref
-from threading import local as _thread_local
 from typing import Any, Final
 
 from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.infer import infer
 from graphopt.lazy.core.node import Aval, Instr, Node, Op
-from graphopt.lazy.record import moves, traces
+from graphopt.lazy.record import moves
 from graphopt.lazy.record.moves import Move
 from graphopt.lazy.record.numbers import scalar, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
-from graphopt.lazy.record.traces import Recording
+from graphopt.lazy.record.threads import Recorder, behind
+from graphopt.lazy.record.threads import settings as settings
+from graphopt.lazy.record.threads import state as state
 
-__all__ = ["scalar", "scalar_beside"]
+__all__ = ["behind", "scalar", "scalar_beside"]
 
-_ref: Final = weakref.ref
 _new: Final[Any] = object.__new__
-_references: Final[Any] = sys.getrefcount
+_here: Final = source_lines.here
 
-
-class Settings:
-    """Process-wide settings; `lt.config` changes them.
-
-    Attributes:
-        trace_limit: recorded operations that cause an automatic cut, outside of a step.
-        step_limit: the same inside of a step.
-        replay: recordings follow what was recorded before.
-    """
-
-    trace_limit = 2_000
-    step_limit = 20_000
-    replay = True
-
-
-settings: Final = Settings()
-
-
-class Recorder:
-    """What one thread has recorded and not yet computed.
-
-    Attributes:
-        next: the move that is expected, or the end of what is known; its parent is the last one.
-        recording: values since the last cut.
-        values: those of `recording`.
-        numbers: those of `recording`.
-        handles: those of `recording`.
-        left: weak references to tensors that were pending at the last cut and stayed so.
-        tapes: active gradient tapes, innermost last; each covers what is recorded under it.
-        limit: recorded values that cause an automatic cut.
-        step: innermost `lt.step()` that is active, or None.
-        apart: what is recorded is no part of the tree of traces, and is never cut.
-    """
-
-    __slots__ = (
-        "apart", "handles", "left", "limit", "next", "numbers", "recording", "step", "tapes",
-        "values",
-    )  # fmt: skip
-
-    def __init__(self, apart: bool = False) -> None:
-        self.left: list[weakref.ref[TensorBase]] = []
-        self.tapes: tuple[Any, ...] = ()
-        self.apart = apart
-        self.limit = sys.maxsize if apart else settings.trace_limit
-        self.step: Any = None
-        self.restart()
-
-    def restart(self) -> None:
-        """Begins a recording at the root of the tree; what was recorded stays with its nodes."""
-        for tape in self.tapes:
-            tape.pause(self)
-        if traces.tree.moves > traces.MAX_MOVES:
-            traces.tree.clear()
-        self.recording = Recording()
-        self.values = self.recording.values
-        self.numbers = self.recording.numbers
-        self.handles = self.recording.handles
-        known = settings.replay and not self.apart
-        self.next: Move = traces.tree.root.next if known else traces.Tree().root.next
-        for tape in self.tapes:
-            tape.resume(self)
-
-    def live(self) -> list[Node]:
-        """Nodes of tensors that somebody holds and that are pending, each once, oldest first."""
-        nodes: dict[Node, None] = {}
-        for reference in self.left:
-            tensor = reference()
-            if tensor is not None and tensor._node.data is None:
-                nodes[tensor._node] = None
-        for tensor in held_elsewhere(self.handles):
-            if tensor._node.data is None:
-                nodes[tensor._node] = None
-        return list(nodes)
-
-    def leave(self, failed: Any = ()) -> None:
-        """Ends the recording after a cut; pending tensors stay known as live.
-
-        Args:
-            failed: nodes that could not be computed: they are forgotten.
-        """
-        kept = [r for r in self.left if _pending(r(), failed)]
-        kept += [_ref(t) for t in held_elsewhere(self.handles) if _pending(t, failed)]
-        if kept:
-            for node in behind(self.live()):
-                node.detach()
-        self.restart()
-        self.left = kept
-
-
-def _pending(tensor: Any, failed: Any) -> bool:
-    return tensor is not None and tensor._node.data is None and tensor._node not in failed
-
-
-def held_elsewhere(handles: list[Any]) -> list[Any]:
-    """The tensors of a list that something else refers to, too."""
-    unused = _UNUSED
-    return [tensor for tensor in handles if _references(tensor) > unused]
-
-
-_UNUSED = 0
-_UNUSED = max(
-    count for handles in [[TensorBase()]] for count in [_references(tensor) for tensor in handles]
-)
-"""References that a tensor has while `held_elsewhere` looks at it and nobody holds it."""
-
-
-class _Threads(_thread_local):
-    """The recorder of the thread that asks: one look-up of thread-local data per operation."""
-
-    def __init__(self) -> None:
-        self.now = Recorder()
-
-
-state: Final = _Threads()
 tensor_class: Any = TensorBase
 """The class of recorded results; `tensor.py` puts its own here."""
 
@@ -178,7 +62,7 @@ def record1(op: Op, a: Node) -> Any:
             tensor._node = node
             local.handles.append(tensor)
             return tensor
-    return _general(local, op, (), (a,), None)
+    return unlike_one(local, op, a)
 
 
 def record2(op: Op, a: Node, b: Node) -> Any:
@@ -199,7 +83,7 @@ def record2(op: Op, a: Node, b: Node) -> Any:
             tensor._node = node
             local.handles.append(tensor)
             return tensor
-    return _general(local, op, (), (a, b), None)
+    return unlike_two(local, op, a, b)
 
 
 def record(
@@ -250,24 +134,54 @@ def instruction(
     return op.table.get(key) or infer(op, params, avals, key, device)
 
 
+def unlike_one(local: Recorder, op: Op, a: Node) -> Any:
+    """`record1` where an operation does not follow at first sight."""
+    move = local.next
+    if move.merged and move.op is op and not (move.params or move.fresh):
+        if local.values[move.codes[0]] is a:
+            local.next = move.next
+            return result(local, move)
+    elif move is local.end:
+        instr = op.table.get(((), (a.aval,)))
+        recording = local.recording
+        place = a.move.slot if a.recording is recording else recording.slots.get(a)
+        if instr is not None and place is not None:
+            codes = (place,)
+            return extended(local, instr, codes, codes, False, _here(3), None)
+    return _general(local, op, (), (a,), None)
+
+
+def unlike_two(local: Recorder, op: Op, a: Node, b: Node) -> Any:
+    """`record2` where an operation does not follow at first sight."""
+    if local.next is local.end:
+        instr = op.table.get(((), (a.aval, b.aval)))
+        recording = local.recording
+        place = a.move.slot if a.recording is recording else recording.slots.get(a)
+        other = b.move.slot if b.recording is recording else recording.slots.get(b)
+        if instr is not None and place is not None and other is not None:
+            codes = (place, other)
+            return extended(local, instr, codes, codes, False, _here(3), None)
+    return _general(local, op, (), (a, b), None)
+
+
 def _general(local: Recorder, op: Op, params: Any, inputs: tuple[Node, ...], device: Any) -> Any:
     """Records what does not follow at first sight: operands new to the trace, or another operation."""
-    move = local.next
+    move, recording = local.next, local.recording
     codes = None
     if move.op is op and move.params == params and not move.unique:
         if len(inputs) == 1 == len(move.codes):
-            agrees = local.recording.takes(inputs[0], move.codes[0])
+            agrees = recording.takes(inputs[0], move.codes[0])
         elif inputs:
-            agrees = local.recording.agrees(inputs, move.codes)
+            agrees = recording.agrees(inputs, move.codes)
         else:
             agrees = move.aval.device is device
         if agrees:
             return entered(local, move)
-        codes = local.recording.codes(inputs)
+        codes = recording.codes(inputs)
         if codes == move.codes and inputs:
             return _enter(local, move, inputs)
     if codes is None:
-        codes = local.recording.codes(inputs)
+        codes = recording.codes(inputs)
     return _recorded(local, instruction(op, inputs, params, device), inputs, codes, False)
 
 
@@ -275,23 +189,56 @@ def _recorded(
     local: Recorder, instr: Instr, inputs: tuple[Node, ...], codes: tuple[int, ...], unique: bool
 ) -> Any:
     move = local.next
-    if move.instr is instr and move.codes == codes and move.unique is unique:
-        return _enter(local, move, inputs)
-    parent: Any = move.parent
-    known = parent.child((instr, codes, unique))
-    if known is not None:
-        moves.predict(parent, known)
-        return _enter(local, known, inputs)
-    recording = local.recording
-    operands = recording.enter(inputs, codes)
-    move = traces.new_move(local, instr, codes, operands, unique)
-    move.src = source_lines.here(4)
-    move = traces.link(parent, move)
-    if not local.apart:
-        traces.tree.moves += 1
-    recording.remember(move)
-    local.next = move.next
-    return _limited(local, move)
+    if move is not local.end:
+        if move.instr is instr and move.codes == codes and move.unique is unique:
+            return _enter(local, move, inputs)
+        known = move.parent.child((instr, codes, unique))
+        if known is not None:
+            moves.predict(move.parent, known)
+            return _enter(local, known, inputs)
+        local.leave_tree()
+    operands = local.recording.enter(inputs, codes)
+    return extended(local, instr, codes, operands, unique, _here(4), None)
+
+
+def extended(
+    local: Recorder, instr: Instr, codes: Any, operands: Any, unique: bool, src: Any, kind: Any
+) -> Any:
+    """Records an operation anew; its operands have their places, and no trace is followed."""
+    values, last = local.values, local.end.parent
+    move: Move = _new(Move)
+    move.parent = last
+    move.instr = instr
+    move.codes = codes
+    move.operands = operands
+    move.unique = unique
+    move.aval = instr.aval
+    move.src = src
+    move.kind = kind
+    move.cuts = move.blocks = None
+    place = len(values)
+    slot = place if unique else local.equal.setdefault((instr, operands), place)
+    move.slot = slot
+    if slot == place:
+        recipe = instr.op.recipe
+        move.total = last.total + (1 if recipe is None else len(recipe(instr).steps))
+        move.merged = False
+        node = Node()
+        node.move = move
+        node.recording = local.recording
+        node.aval = instr.aval
+        node.data = None
+        values.append(node)
+    else:
+        move.total, move.merged = last.total, True
+        node = values[slot]
+    local.end.parent = move
+    tensor = _new(tensor_class)
+    tensor._node = node
+    local.handles.append(tensor)
+    if move.total > local.limit or local.recording.held_bytes > local.recording.limit_bytes:
+        _look_at_limits(local, move)
+    return tensor
 
 
 def _enter(local: Recorder, move: Move, inputs: tuple[Node, ...]) -> Any:
@@ -305,9 +252,20 @@ def entered(local: Recorder, move: Move) -> Any:
     """Follows a move whose operands have their places."""
     recording = local.recording
     local.next = move.next
+    if move.merged:
+        return result(local, move)
+    node = Node()
+    node.move = move
+    node.recording = recording
+    node.aval = move.aval
+    node.data = None
+    local.values.append(node)
+    tensor = _new(tensor_class)
+    tensor._node = node
+    local.handles.append(tensor)
     if move.total > local.limit or recording.held_bytes > recording.limit_bytes:
-        return _limited(local, move)
-    return result(local, move)
+        _look_at_limits(local, move)
+    return tensor
 
 
 def result(local: Recorder, move: Move) -> Any:
@@ -327,15 +285,16 @@ def result(local: Recorder, move: Move) -> Any:
     return tensor
 
 
-def _limited(local: Recorder, move: Move) -> Any:
-    tensor = result(local, move)
+def _look_at_limits(local: Recorder, move: Move) -> None:
+    """Cuts a trace that is too long, and lets go of what it holds for nothing; after a move was made."""
     recording = local.recording
     if move.total > local.limit and move.cuttable:
-        moves.keep_slow(move)
+        local.publish()
+        if local.next is not local.end:
+            moves.keep_slow(move)
         hooks.limit_reached(local)
     elif recording.held_bytes > recording.limit_bytes:
         _look_for_waste(local)
-    return tensor
 
 
 def look_at_limit(local: Recorder) -> None:
@@ -354,17 +313,6 @@ def _look_for_waste(local: Recorder) -> None:
         local.leave()
     else:
         recording.limit_bytes = 2 * recording.held_bytes
-
-
-def behind(roots: list[Node]) -> list[Node]:
-    """Some nodes and all that they are computed from."""
-    todo, seen = list(roots), set(roots)
-    for node in todo:
-        for each in node.inputs:
-            if each not in seen:
-                seen.add(each)
-                todo.append(each)
-    return todo
 
 
 def parts(tensor: Any) -> tuple[Any, ...]:

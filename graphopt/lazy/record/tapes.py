@@ -31,7 +31,7 @@ class Tape:
         local = recorder.state.now
         self._before = local.tapes
         local.tapes = (*self._before, self)
-        self.resume(local)
+        self._start = local.next.parent
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,12 +140,12 @@ def place_of(tape: Tape, groups: Sequence[Sequence[Node]]) -> Place | None:
     if len(tape.parts) != 1 or tape.parts[0][0] is not recording or now is None:
         return None
     slots = recording.slots
-    key: list[Any] = list(tape.parts[0][1:])
+    _, start, last = tape.parts[0]
+    key: list[Any] = [start, last]
     for group in groups:
         for node in group:
-            place = node.move.slot if node.recording is recording else slots.get(node)
-            if place is None:
-                return None
-            key.append(place)
+            key.append(node.move.slot if node.recording is recording else slots.get(node))
         key.append(0)  # no place
+    if None in key:
+        return None
     return Place(recording, now, tuple(key))

@@ -11,13 +11,10 @@ import itertools
 from typing import Any, Final
 
 from graphopt.lazy.core.node import CONST, PLACES, Instr, Node, value_node
-from graphopt.lazy.record.moves import MET, Move, number_instr, path, predict
+from graphopt.lazy.record.moves import MET, Move, number_instr, path, predict, root_move
 
 MAX_MOVES: Final = 50_000
 """Moves kept; a tree that grows beyond that is forgotten."""
-
-CHECK_EVERY: Final = 128
-"""Predictions end after this many operations, so that limits are looked at."""
 
 _base: Final = itertools.count(1).__next__
 
@@ -35,7 +32,7 @@ class Tree:
 
     def clear(self) -> None:
         """Forgets all traces; recordings under way go on along the old ones."""
-        self.root = Move(None, None, None, False)
+        self.root = root_move()
         self.moves = 0
 
 
@@ -60,7 +57,7 @@ class Recording:
     """
 
     __slots__ = (
-        "base", "equal", "foreign", "handles", "held_bytes", "limit_bytes", "number_nodes",
+        "base", "foreign", "handles", "held_bytes", "limit_bytes", "number_nodes",
         "number_places", "numbers", "slots", "values",
     )  # fmt: skip
 
@@ -75,7 +72,6 @@ class Recording:
         self.foreign = False
         self.held_bytes = 0
         self.limit_bytes = LIMIT_BYTES
-        self.equal: dict[Any, Move] | None = None
 
     def codes(self, inputs: tuple[Node, ...]) -> tuple[int, ...]:
         """How operands stand in the trace; see `Move`. Changes nothing."""
@@ -146,19 +142,22 @@ class Recording:
 
     def takes(self, node: Node, code: int) -> bool:
         """`agrees` for one operand."""
+        values = self.values
         if code > 0:
-            return code < len(self.values) and self.values[code] is node
-        instr = node.instr
-        if node.data is None or node in self.slots:
+            return code < len(values) and values[code] is node
+        if node.data is None:
             return False
+        instr, aval = node.instr, node.aval
         if instr is None:
-            if node.aval.id != -code:
+            if aval.id != -code:
                 return False
         elif instr.id != -code or instr.op is not CONST:
             return False
-        self.slots[node] = len(self.values)
-        self.values.append(node)
-        self.held_bytes += node.aval.nbytes
+        place = len(values)  # `_entered`, written out
+        if self.slots.setdefault(node, place) != place:
+            return False
+        values.append(node)
+        self.held_bytes += aval.nbytes
         return True
 
     def agrees(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> bool:
@@ -168,39 +167,47 @@ class Recording:
         """
         if len(inputs) != len(codes):
             return False
-        values, slots, count = self.values, self.slots, len(self.values)
-        fresh: list[Node] = []
-        numbers: list[Node] = []
+        values, count, numbers = self.values, len(self.values), len(self.numbers)
         for node, code in zip(inputs, codes, strict=True):
             if code > 0:
-                if code >= count or values[code] is not node:
-                    return False
-                continue
-            if node.data is None or code <= -MET:
-                return False
-            instr = node.instr
-            if instr is None:
-                if node.aval.id != -code or node in slots or node in fresh:
-                    return False
-                fresh.append(node)
-            elif instr.id != -code:
-                return False
-            elif instr.op is CONST:
-                if node in slots or node in fresh:
-                    return False
-                fresh.append(node)
-            elif node in self.number_places or node in numbers:
-                return False
-            else:
-                numbers.append(node)
-        for node in fresh:
-            slots[node] = len(values)
-            values.append(node)
-            self.held_bytes += node.aval.nbytes
-        for node in numbers:
-            self._keep_number(len(self.numbers), node)
-            self.numbers.append(node.data)
+                if code < count and values[code] is node:
+                    continue
+            elif node.data is None or code <= -MET:
+                pass
+            elif (instr := node.instr) is None:
+                if node.aval.id == -code and self._entered(node):
+                    continue
+            elif instr.id == -code:
+                if instr.op is CONST:
+                    if self._entered(node):
+                        continue
+                elif node not in self.number_places:
+                    self._keep_number(len(self.numbers), node)
+                    self.numbers.append(node.data)
+                    continue
+            self._take_back(count, numbers)
+            return False
         return True
+
+    def _entered(self, node: Node) -> bool:
+        """Gives a buffer or constant the next place; not if it has one."""
+        values = self.values
+        place = len(values)
+        if self.slots.setdefault(node, place) != place:
+            return False
+        values.append(node)
+        self.held_bytes += node.aval.nbytes
+        return True
+
+    def _take_back(self, values: int, numbers: int) -> None:
+        """Leaves only so many values and numbers, of which the others were the last to come."""
+        for node in self.values[values:]:
+            del self.slots[node]
+            self.held_bytes -= node.aval.nbytes
+        del self.values[values:]
+        for place in range(numbers, len(self.numbers)):
+            del self.number_places[self.number_nodes.pop(place)]
+        del self.numbers[numbers:]
 
     def operands(self, move: Move) -> tuple[Node, ...]:
         """The nodes of a move's operands."""
@@ -233,44 +240,47 @@ class Recording:
         """The place of a value in this trace; None if the trace has not met it."""
         return node.move.slot if node.recording is self else self.slots.get(node)
 
-    def find_equal(self, key: Any, last: Move) -> Move | None:
-        """An operation of this trace that is equal to (instruction, operands)."""
-        if self.equal is None:
-            self.equal = {}
-            for move in path(last):
-                self.remember(move)
-        return self.equal.get(key)
-
-    def remember(self, move: Move) -> None:
-        """Lets later operations of this trace be merged with this one."""
-        if self.equal is not None and not (move.unique or move.merged):
-            self.equal.setdefault((move.instr, move.operands), move)
-
 
 LIMIT_BYTES: Final = 64 << 20
 """Buffers that a recording may hold before it is looked at whether anybody else holds them."""
 
 
-def new_move(local: Any, instr: Instr, codes: tuple[int, ...], operands: Any, unique: bool) -> Move:
-    """Adds a move after the last one of a recording; `operands` have their places already."""
-    recording: Recording = local.recording
-    parent: Move = local.next.parent
-    move = Move(parent, instr, codes, unique)
-    move.operands = operands
-    equal = None if unique else recording.find_equal((instr, operands), parent)
-    move.total, move.checked = parent.total, parent.checked
-    if equal is not None:
-        move.merged, move.slot = True, equal.slot
-    else:
-        move.slot = len(recording.values)
-        move.total += 1 if instr.op.recipe is None else len(instr.op.recipe(instr).steps)
-        if move.cuttable and move.total - move.checked >= CHECK_EVERY:
-            move.slow, move.checked = True, move.total
-    move.prepare()
-    return move
+def equal_operations(last: Move) -> dict[Any, int]:
+    """(instruction, operands) -> place of the result, of all operations up to a move."""
+    found: dict[Any, int] = {}
+    for move in path(last):
+        if not (move.unique or move.merged):
+            found.setdefault((move.instr, move.operands), move.slot)
+    return found
 
 
-def link(parent: Move, move: Move) -> Move:
+def add_to_tree(parent: Move, last: Move) -> Move:
+    """Adds moves that were recorded anew to the tree.
+
+    If another thread added an equal move meanwhile, that one stays, and those behind are not kept.
+
+    Args:
+        parent: the last move that is part of the tree.
+        last: the last one that is not; a chain of parents leads back to `parent`.
+
+    Returns:
+        The last move that was added.
+    """
+    chain = []
+    move: Any = last
+    while move is not parent:
+        chain.append(move)
+        move = move.parent
+    for move in reversed(chain):
+        move.prepare()
+        if _link(parent, move) is not move:
+            break
+        parent = move
+        tree.moves += 1
+    return parent
+
+
+def _link(parent: Move, move: Move) -> Move:
     """Puts a move after another one; returns the one that is there, if another thread was faster."""
     key = (move.instr, move.codes, move.unique)
     before = parent.next

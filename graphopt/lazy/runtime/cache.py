@@ -12,6 +12,7 @@ from graphopt.lazy.core import metrics
 from graphopt.lazy.runtime import donation
 from graphopt.lazy.runtime.executors import Packing, packing_of
 from graphopt.lazy.runtime.trace import Plan, Trace, make_plan
+from graphopt.lazy.runtime.waiting import Waiting
 
 MAX_ENTRIES: Final = 4096
 """Plans kept; a plan costs some hundred bytes per operation."""
@@ -43,6 +44,7 @@ class Entry:
         placed: how it runs on several devices, in words; empty before that was decided.
         default: the program without the optimizer, for checked runs.
         giving: whether and how buffers are given to the executable.
+        waiting: whether its callers wait for its results.
         dependencies: sets of index checks and leaves that roots depend on, and which set is whose;
             None until needed.
         places: operations whose indices are checked; known once `dependencies` is.
@@ -67,6 +69,7 @@ class Entry:
     placed: str = ""
     default: Any = None
     giving: donation.Giving = field(default_factory=donation.Giving)
+    waiting: Waiting = field(default_factory=Waiting)
     dependencies: Any = None
     places: Any = ()
     context: Any = None

@@ -17,6 +17,7 @@ from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import CutForbiddenError, ExecutionError, LazyError
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.settings import settings
+from graphopt.lazy.record.threads import Recorder
 from graphopt.lazy.runtime import donation, known, optimizer, tiers
 from graphopt.lazy.runtime.cache import Cache, Entry
 from graphopt.lazy.runtime.recompiles import explain_new
@@ -169,6 +170,7 @@ def _run(
     unused: donation.Unused,
     followed: bool = False,
 ) -> dict[Node, LazyError]:
+    entry.waiting.count(cause)
     values, flags, how = tiers.run_entry(entry, leaves, arrays, scalars, unused)
     if how == "compiled" and entry.sightings % 64 == 0:
         cache.limit_executables()
@@ -320,7 +322,7 @@ def _wait(nodes: Iterable[Node]) -> None:
             value.block_until_ready()
 
 
-def _limit_reached(local: recorder.Recorder) -> None:
+def _limit_reached(local: Recorder) -> None:
     """Too much is recorded: forgets what is dead, and cuts if that was not the reason."""
     live = local.live()
     pending = sum(_weight(node) for node in recorder.behind(live) if node.data is None)

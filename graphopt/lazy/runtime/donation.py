@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jax
 
 from graphopt.lazy.core.node import Aval, Node
-from graphopt.lazy.record.recorder import Recorder, held_elsewhere
+from graphopt.lazy.record.threads import Recorder, held_elsewhere
 from graphopt.lazy.record.traces import Recording
 
 if TYPE_CHECKING:

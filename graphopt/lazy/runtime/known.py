@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from graphopt.lazy.core.node import Node
-from graphopt.lazy.record.recorder import Recorder, held_elsewhere
+from graphopt.lazy.record.threads import Recorder, held_elsewhere
 from graphopt.lazy.record.traces import Recording
 from graphopt.lazy.runtime.cache import Entry
 from graphopt.lazy.runtime.donation import Places
@@ -23,13 +24,13 @@ class KnownCut:
     Attributes:
         entry: weak reference to the graph.
         places: where its buffers and what is not computed for anybody stand.
-        numbers: places of its numbers.
-        roots: places of its results, those asked for first.
-        requested: how many were asked for.
+        requested: how many of its results were asked for: the first ones.
         complete: nothing that anybody holds stays pending.
     """
 
-    __slots__ = ("complete", "entry", "numbers", "places", "requested", "roots")
+    __slots__ = (
+        "_take_leaves", "_take_numbers", "_take_roots", "complete", "entry", "places", "requested",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,21 +43,29 @@ class KnownCut:
     ) -> None:
         self.entry = weakref.ref(entry)
         self.places = places
-        self.numbers = numbers
-        self.roots = roots
+        self._take_leaves = _taking(places.leaves)
+        self._take_numbers = _taking(numbers)
+        self._take_roots = _taking(roots)
         self.requested = requested
         self.complete = complete
 
     def values(self, recording: Recording) -> tuple[list[Node], list[Any], list[Any], list[Node]]:
         """Buffers' nodes, their data, numbers and result nodes in a recording of the trace."""
         values, numbers = recording.values, recording.numbers
-        leaves = [values[k] for k in self.places.leaves]
+        leaves = list(self._take_leaves(values))
         return (
             leaves,
             [node.data for node in leaves],
-            [numbers[k] for k in self.numbers],
-            [values[k] for k in self.roots],
+            list(self._take_numbers(numbers)),
+            list(self._take_roots(values)),
         )
+
+
+def _taking(places: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """A function from a list to what stands at some places of it."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple([values[k] for k in places])
 
 
 def key_of(local: Recorder, mode: str, requested: Sequence[Node]) -> Any:
@@ -75,11 +84,13 @@ def key_of(local: Recorder, mode: str, requested: Sequence[Node]) -> Any:
         if node.recording is not recording:
             return None
         asked.append(node.move.slot)
-    live = [tensor._node for tensor in held_elsewhere(local.handles)]
-    for node in live:
+    live = []
+    for tensor in held_elsewhere(local.handles):
+        node = tensor._node
         if node.recording is not recording:
             return None
-    return (mode, *asked, 0, *[node.move.slot for node in live])
+        live.append(node.move.slot)
+    return (mode, *asked, 0, *live)
 
 
 def find(local: Recorder, key: Any, context: Any) -> tuple[KnownCut, Entry] | None:

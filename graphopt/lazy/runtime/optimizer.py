@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import graphopt.version
 from graphopt import plugin
 from graphopt.errors import GraphOptError
 from graphopt.lazy.core import metrics
+from graphopt.policy.heuristic import caller_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from graphopt.hlo import Decisions, Graph
     from graphopt.measure.adoption import StoredWinners
     from graphopt.policy import NamedPolicy, Policy
 
@@ -65,6 +67,23 @@ def current() -> NamedPolicy | None:
         found: NamedPolicy | None = choice
         return found
     return plugin.installed_policy() or resolve(DEFAULT)
+
+
+def for_waiting_callers(policy: NamedPolicy | None) -> NamedPolicy | None:
+    """A policy for graphs whose callers wait for each result: short ones run on the caller's thread.
+
+    Policies of users, and None, stay as they are.
+    """
+    if policy is None or not policy.built_in:
+        return policy
+    decide = policy.decide
+
+    def decide_waiting(graph: Graph) -> Decisions | None:
+        return caller_thread.for_waiting_callers(graph, decide(graph))
+
+    return replace(
+        policy, key=f"{policy.key}-waiting", decide=decide_waiting, choose=None, passes_over=None
+    )
 
 
 def context() -> Any:

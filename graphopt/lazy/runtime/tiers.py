@@ -79,6 +79,8 @@ def run_entry(
         _advance(entry, unused)
     elif unused.nodes and not (entry.giving.settled or entry.giving.pairing.leaves):
         _reconsider(entry, unused)
+    elif entry.waiting.compiled is not entry.waiting.wanted:
+        _reconsider_waiting(entry)
     if entry.state == "ready":
         values, flags = _run_compiled(entry, leaves, arrays, scalars, unused)
         return values, flags, "compiled"
@@ -92,11 +94,27 @@ def run_entry(
 def _reconsider(entry: Entry, unused: donation.Unused) -> None:
     """Compiles a graph anew once it is clear that there are buffers to give to it."""
     if entry.giving.look(unused):
-        policy, check = optimizer.current(), optimizer.checked_mode()
+        policy, check = _policy(entry), optimizer.checked_mode()
         pairing = _pairing(entry, unused, policy, check)
         entry.giving.settled = True
         if pairing.leaves:
             compiling.compile_entry(entry, policy, check, pairing)
+
+
+def _reconsider_waiting(entry: Entry) -> None:
+    """Compiles a graph anew once it is clear that its callers wait for it, or do no longer."""
+    if entry.default is not None or devices.several() or not entry.waiting.changes_now(entry.plan):
+        return
+    policy = optimizer.current()
+    if optimizer.for_waiting_callers(policy) is not policy:
+        compiling.compile_entry(entry, _policy(entry), pairing=entry.giving.pairing)
+
+
+def _policy(entry: Entry) -> Any:
+    """What optimizes a graph that is compiled now."""
+    entry.waiting.compiled = entry.waiting.wanted
+    policy = optimizer.current()
+    return optimizer.for_waiting_callers(policy) if entry.waiting.wanted else policy
 
 
 def _pairing(entry: Entry, unused: donation.Unused, policy: Any, check: bool) -> donation.Pairing:
@@ -116,7 +134,7 @@ def _advance(entry: Entry, unused: donation.Unused) -> None:
     waits = now or recorder.state.now.step is not None or not settings.background
     waits = waits or entry.op_by_op_s > SLOW_S
     if entry.state == "cold":
-        policy, check = optimizer.current(), optimizer.checked_mode()
+        policy, check = _policy(entry), optimizer.checked_mode()
         pairing = _pairing(entry, unused, policy, check)
         if waits:
             compiling.compile_entry(entry, policy, check, pairing)
@@ -152,12 +170,7 @@ def _run_compiled(
                 if type(array) is np.ndarray:
                     arrays[k] = leaves[k].data = put(array, entry.plan.device)
         packs = _packs(entry, scalars)
-        with jax.enable_x64(True):
-            if not entry.placed:
-                devices.try_placing(entry, arrays, packs)
-            values = entry.executable(*arrays, *packs)
-            if entry.default is not None:
-                values = _compared(entry, values, entry.default(*arrays, *packs))
+        values = _called(entry, arrays, packs)
     except Exception as error:
         return [Failure(_explained(entry, error))] * roots, None
     if giving.pairing.leaves:
@@ -167,12 +180,26 @@ def _run_compiled(
     return values, None
 
 
+def _called(entry: Entry, arrays: list[Any], packs: list[Any]) -> Any:
+    """The results of the compiled program, compared with the default's in checked runs."""
+    plain = entry.placed and entry.default is None and type(entry.executable) is jax.stages.Compiled
+    if plain and np.ndarray not in map(type, packs):
+        return entry.executable(*arrays, *packs)  # types of jax arrays do not depend on the setting
+    with jax.enable_x64(True):
+        if not entry.placed:
+            devices.try_placing(entry, arrays, packs)
+        values = entry.executable(*arrays, *packs)
+        if entry.default is not None:
+            values = _compared(entry, values, entry.default(*arrays, *packs))
+    return values
+
+
 def _give(entry: Entry, arrays: list[Any], unused: donation.Unused) -> list[Any]:
     """Inputs that the executable may take; if too many are in use, it is one that takes none."""
     if entry.giving.copies > donation.PATIENCE:
         entry.giving.settled = True
         entry.giving.copies = 0
-        compiling.compile_entry(entry, optimizer.current(), optimizer.checked_mode())
+        compiling.compile_entry(entry, _policy(entry), optimizer.checked_mode())
     if not entry.giving.pairing.leaves:
         return arrays
     metrics.count("donated")

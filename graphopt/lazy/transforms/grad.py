@@ -256,7 +256,8 @@ def value_and_grad(
 
 
 def _check_scalar(value: Any) -> None:
-    if not is_tensor(value) or value.shape != () or value.dtype.kind != "float":
+    aval = value._node.aval if is_tensor(value) else None
+    if aval is None or aval.shape != () or aval.dtype.kind != "float":
         what = f"{value._node.aval!r}" if is_tensor(value) else type(value).__name__
         raise LazyTypeError(
             what=f"gradient of a function that returns {what}",

@@ -46,13 +46,32 @@ LIMITS: Final = Limits()
 
 def apply(context: Context) -> Edit | None:
     """Runs a short program on the thread of its caller."""
+    return _edit(context, max(LIMITS.min_program_ns, LIMITS.min_calls * _call_ns(context)))
+
+
+def for_waiting_callers(graph: Graph, decisions: Decisions | None) -> Decisions | None:
+    """The same decisions, but a short program, however short, runs on the thread of its caller.
+
+    Args:
+        graph: of a program whose callers wait for each result.
+        decisions: about it; None for XLA's default.
+    """
+    before = graph.default if decisions is None else decisions
+    context = Context(graph, CostModel(graph), before)
+    edit = _edit(context, 0.0)
+    if edit is None or not edit.saved_ns > STEP.least_ns(context.program_ns):
+        return decisions
+    return edit.applied_to(before)
+
+
+def _edit(context: Context, least_ns: float) -> Edit | None:
+    """Runs a program that takes longer than that on its caller's thread, if that gains."""
     allowed = np.flatnonzero(context.masks.restructure[:, CODE["caller-thread"]])
     if not len(allowed):
         return None
-    least = max(LIMITS.min_program_ns, LIMITS.min_calls * _call_ns(context))
     calls = _library_calls(context.graph, context.decisions)
     saved = context.costs.handover_ns - calls * context.costs.library_on_caller_ns
-    if saved <= 0 or not least < program_ns(context) < LIMITS.max_program_ns:
+    if saved <= 0 or not least_ns < program_ns(context) < LIMITS.max_program_ns:
         return None
     wanted = context.decisions.copy()
     wanted.restructure[allowed[0]] = CODE["caller-thread"]

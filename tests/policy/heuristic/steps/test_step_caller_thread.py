@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import pytest
-from support.captures import normal
+from support.captures import capture, normal
 from support.stepping import check_acts, edit_of, fields_of
 
+from graphopt.hlo import rewrite
 from graphopt.machine import CpuCosts, cost_rows, decide_with
+from graphopt.measure import compare_outputs
+from graphopt.policy.heuristic.caller_thread import for_waiting_callers
 
 NAME = "caller thread"
 
@@ -34,6 +37,24 @@ def test_a_short_program_runs_on_its_callers_thread():
 def test_where_calls_take_long_a_program_shorter_than_a_call_stays():
     with decide_with(CpuCosts(call_ns=1_000_000.0)):
         assert edit_of(NAME, layers, normal(40, 50)) is None
+
+
+def test_it_moves_where_the_caller_waits_for_each_result():
+    program = capture(layers, normal(40, 50))
+    with decide_with(CpuCosts(call_ns=1_000_000.0)):
+        decisions = for_waiting_callers(program.graph, None)
+    assert decisions is not None
+    program.graph.masks.check(decisions)
+    rewritten = rewrite(program.graph, decisions)
+    assert rewritten.caller_thread
+    assert compare_outputs(program.result, program.compile(rewritten.data)()).equal
+
+
+def test_what_was_decided_before_stays_where_the_caller_waits():
+    graph = capture(layers, normal(400, 500)).graph
+    assert for_waiting_callers(graph, None) is None
+    before = graph.default.copy()
+    assert for_waiting_callers(graph, before) is before
 
 
 def test_a_long_one_stays_with_a_worker():

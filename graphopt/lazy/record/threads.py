@@ -1,0 +1,178 @@
+"""What each thread has recorded and not yet computed."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from threading import local as _thread_local
+from typing import Any, Final
+
+from graphopt.lazy.core.node import Node
+from graphopt.lazy.record import traces
+from graphopt.lazy.record.moves import End, Move, root_move
+from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.record.traces import Recording
+
+_ref: Final = weakref.ref
+_references: Final[Any] = sys.getrefcount
+
+
+class Settings:
+    """Process-wide settings; `lt.config` changes them.
+
+    Attributes:
+        trace_limit: recorded operations that cause an automatic cut, outside of a step.
+        step_limit: the same inside of a step.
+        replay: recordings follow what was recorded before.
+    """
+
+    trace_limit = 2_000
+    step_limit = 20_000
+    replay = True
+
+
+settings: Final = Settings()
+
+
+class Recorder:
+    """What one thread has recorded and not yet computed.
+
+    Attributes:
+        next: the move that is expected, or the end of what is known; its parent is the last one.
+        end: `next` while recording anew: this recorder's own, whose parent is the last move.
+        equal: while recording anew: (instruction, operands) -> place of the result.
+        fork: the last move that is part of the tree, while recording anew.
+        root: root of the tree that is followed; None if what is recorded anew stays apart.
+        recording: values since the last cut.
+        values: those of `recording`.
+        numbers: those of `recording`.
+        handles: those of `recording`.
+        left: weak references to tensors that were pending at the last cut and stayed so.
+        tapes: active gradient tapes, innermost last; each covers what is recorded under it.
+        limit: recorded values that cause an automatic cut.
+        step: innermost `lt.step()` that is active, or None.
+        apart: what is recorded is no part of the tree of traces, and is never cut.
+    """
+
+    __slots__ = (
+        "apart", "end", "equal", "fork", "handles", "left", "limit", "next", "numbers", "recording",
+        "root", "step", "tapes", "values",
+    )  # fmt: skip
+
+    def __init__(self, apart: bool = False) -> None:
+        self.left: list[weakref.ref[TensorBase]] = []
+        self.tapes: tuple[Any, ...] = ()
+        self.apart = apart
+        self.limit = sys.maxsize if apart else settings.trace_limit
+        self.step: Any = None
+        self.end = End(root_move())
+        self.next: Any = self.end
+        self.equal: dict[Any, int] = {}
+        self.fork: Move | None = None
+        self.root: Move | None = None
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins a recording at the root of the tree; what was recorded stays with its nodes."""
+        for tape in self.tapes:
+            tape.pause(self)
+        self.publish()
+        if traces.tree.moves > traces.MAX_MOVES:
+            traces.tree.clear()
+        self.recording = Recording()
+        self.values = self.recording.values
+        self.numbers = self.recording.numbers
+        self.handles = self.recording.handles
+        if settings.replay and not self.apart:
+            self.root = traces.tree.root
+            self.next = self.root.next
+        else:
+            self.root = None
+            self._record_anew(root_move())
+        for tape in self.tapes:
+            tape.resume(self)
+
+    def leave_tree(self) -> None:
+        """From here on, what is recorded is new, and looked up nowhere."""
+        last = self.next.parent
+        self._record_anew(last)
+        self.equal = traces.equal_operations(last)
+
+    def _record_anew(self, last: Move) -> None:
+        self.fork = self.end.parent = last
+        self.next = self.end
+        self.equal = {}
+
+    def publish(self) -> None:
+        """Makes what was recorded anew part of the tree, so that later recordings follow it."""
+        if self.next is not self.end:
+            return
+        if self.root is not None and self.root is traces.tree.root:
+            assert self.fork is not None
+            last = self.end.parent
+            if traces.add_to_tree(self.fork, last) is last:
+                self.next = last.next
+
+    def live(self) -> list[Node]:
+        """Nodes of tensors that somebody holds and that are pending, each once, oldest first."""
+        nodes: dict[Node, None] = {}
+        for reference in self.left:
+            tensor = reference()
+            if tensor is not None and tensor._node.data is None:
+                nodes[tensor._node] = None
+        for tensor in held_elsewhere(self.handles):
+            if tensor._node.data is None:
+                nodes[tensor._node] = None
+        return list(nodes)
+
+    def leave(self, failed: Any = ()) -> None:
+        """Ends the recording after a cut; pending tensors stay known as live.
+
+        Args:
+            failed: nodes that could not be computed: they are forgotten.
+        """
+        kept = [r for r in self.left if _pending(r(), failed)]
+        kept += [_ref(t) for t in held_elsewhere(self.handles) if _pending(t, failed)]
+        if kept:
+            for node in behind(self.live()):
+                node.detach()
+        self.restart()
+        self.left = kept
+
+
+def _pending(tensor: Any, failed: Any) -> bool:
+    return tensor is not None and tensor._node.data is None and tensor._node not in failed
+
+
+def held_elsewhere(handles: list[Any]) -> list[Any]:
+    """The tensors of a list that something else refers to, too."""
+    unused = _UNUSED
+    return [tensor for tensor in handles if _references(tensor) > unused]
+
+
+_UNUSED = 0
+_UNUSED = max(
+    count for handles in [[TensorBase()]] for count in [_references(tensor) for tensor in handles]
+)
+"""References that a tensor has while `held_elsewhere` looks at it and nobody holds it."""
+
+
+class _Threads(_thread_local):
+    """The recorder of the thread that asks: one look-up of thread-local data per operation."""
+
+    def __init__(self) -> None:
+        self.now = Recorder()
+
+
+state: Final = _Threads()
+
+
+def behind(roots: list[Node]) -> list[Node]:
+    """Some nodes and all that they are computed from."""
+    todo, seen = list(roots), set(roots)
+    for node in todo:
+        for each in node.inputs:
+            if each not in seen:
+                seen.add(each)
+                todo.append(each)
+    return todo
