@@ -6,7 +6,8 @@ smallest. The same kernel as one more loop of a short native function takes half
 than its length. Equal kernels XLA compiles once, so those stay. What the others compute takes a little longer
 or shorter in native code, which is nothing where all of them together are a small part of the program.
 
-A program that no other step changes is left alone: writing it again takes as long as this saves.
+A program that no other step changes is left alone: writing it again takes as long as this saves. So are
+bodies of loops, where the order of kernels that run often counts for more.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def apply(context: Context) -> Edit | None:
     """Makes the shortest loop kernels native, as many as together are a small part of the program."""
     if context.decisions.same_as(context.graph.default):
         return None
-    timed = sorted((_run_ns(context, node), node) for node in _candidates(context))
+    timed = sorted((_kernel_ns(context, node), node) for node in _candidates(context))
     total = np.cumsum([ns for ns, _ in timed])
     count = int(np.searchsorted(total, LIMITS.max_share * program_ns(context), side="right"))
     chosen = [node for _, node in timed[: min(count, LIMITS.max_kernels)]]
@@ -59,7 +60,7 @@ def apply(context: Context) -> Edit | None:
 
 
 def _candidates(context: Context) -> list[int]:
-    """Roots of short loop kernels of XLA's outside native code that may become native as they are."""
+    """Roots of short loop kernels of XLA's that run once, outside native code, and may become native."""
     graph, decisions = context.graph, context.decisions
     loops = [index for index, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
     roots = (
@@ -68,6 +69,7 @@ def _candidates(context: Context) -> list[int]:
         & np.isin(decisions.unit, loops)
         & (decisions.unit == graph.default.unit)
         & (decisions.restructure == 0)
+        & (graph.executions <= 1)
         & context.masks.unit[:, context.native]
     )
     joined = {tuple(graph.dim_lists[node]) for node in np.flatnonzero(decisions.join).tolist()}
@@ -100,12 +102,12 @@ def _is_little(context: Context, root: int) -> bool:
         and node not in model.windows
         for node in members
     )
-    return plain and model.cluster_ns(decisions.fuse, root) < LIMITS.max_kernel_ns
+    return plain and _kernel_ns(context, root) < LIMITS.max_kernel_ns
 
 
-def _run_ns(context: Context, root: int) -> float:
-    """Nanoseconds of a kernel in one run of the program."""
-    return context.model.cluster_ns(context.decisions.fuse, root) * context.executions(root)
+def _kernel_ns(context: Context, root: int) -> float:
+    """Nanoseconds of a kernel on one core."""
+    return context.model.cluster_ns(context.decisions.fuse, root)
 
 
 STEP: Final = Step(
