@@ -175,7 +175,7 @@ def families() -> str:
 
 def heuristic() -> str:
     """The page on the steps of the heuristic."""
-    from graphopt.policy.heuristic.page import page
+    from graphopt.policy.heuristic_page import page
 
     return page()
 

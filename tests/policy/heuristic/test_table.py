@@ -11,8 +11,8 @@ from support.stepping import loop
 from graphopt.errors import PolicyError
 from graphopt.policy import resolve
 from graphopt.policy.heuristic import steps as table
-from graphopt.policy.heuristic.page import page
 from graphopt.policy.heuristic.steps import STEPS, TABLE, check_table, decide, heuristic_steps
+from graphopt.policy.heuristic_page import page
 
 
 def test_a_step_that_stands_above_what_it_builds_on_is_refused():

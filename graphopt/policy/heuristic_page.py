@@ -1,6 +1,6 @@
 """The heuristic's page of documentation, made from the rows of its table.
 
-The site of the documents asks for it; ``python -m graphopt.policy.heuristic.page`` prints it.
+The site of the documents asks for it; ``python -m graphopt.policy.heuristic_page`` prints it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,119 @@
+"""Kernels that hardly count in the time of a program, which native code compiles sooner.
+
+XLA sends every loop kernel through MLIR and a module of LLVM of its own: some 11 ms of processor time for the
+smallest. The same kernel as one more loop of a short native function takes half to three quarters of that
+(``python -m benchmarks.compile_times kernels``); of a long one more, as the time of a function grows faster
+than its length. Equal kernels XLA compiles once, so those stay. What the others compute takes a little longer
+or shorter in native code, which is nothing where all of them together are a small part of the program.
+
+A program that no other step changes is left alone: writing it again takes as long as this saves. So are
+bodies of loops, where the order of kernels that run often counts for more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from graphopt.costs.opaque import is_wall
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.machine import UnitKind
+from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import is_root, program_ns
+from graphopt.policy.heuristic.support.step import Step, limit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Judgements of this step."""
+
+    max_kernel_ns: float = limit(
+        5_000.0, "ns", "longest kernel on one core; longer ones gain from vectors and cores"
+    )
+    max_share: float = limit(
+        0.01, "of the program", "what all of them together may take: at most that is at stake"
+    )
+    min_kernels: int = limit(3, "kernels", "fewer are not worth a native function of their own")
+    max_kernels: int = limit(24, "kernels", "more would compile no sooner than one by one")
+
+
+LIMITS: Final = Limits()
+
+
+def apply(context: Context) -> Edit | None:
+    """Makes the shortest loop kernels native, as many as together are a small part of the program."""
+    if context.decisions.same_as(context.graph.default):
+        return None
+    timed = sorted((_kernel_ns(context, node), node) for node in _candidates(context))
+    total = np.cumsum([ns for ns, _ in timed])
+    count = int(np.searchsorted(total, LIMITS.max_share * program_ns(context), side="right"))
+    chosen = [node for _, node in timed[: min(count, LIMITS.max_kernels)]]
+    if len(chosen) < LIMITS.min_kernels:
+        return None
+    wanted = context.decisions.copy()
+    wanted.unit[chosen] = context.native
+    return context.edit(wanted, 0.0, f"{len(chosen)} kernels of next to no time compile sooner")
+
+
+def _candidates(context: Context) -> list[int]:
+    """Roots of short loop kernels of XLA's that run once, outside native code, and may become native."""
+    graph, decisions = context.graph, context.decisions
+    loops = [index for index, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
+    roots = (
+        ~decisions.fuse
+        & ~context.in_native
+        & np.isin(decisions.unit, loops)
+        & (decisions.unit == graph.default.unit)
+        & (decisions.restructure == 0)
+        & (graph.executions <= 1)
+        & context.masks.unit[:, context.native]
+    )
+    joined = {tuple(graph.dim_lists[node]) for node in np.flatnonzero(decisions.join).tolist()}
+    kinds = defaultdict(list)
+    for node in np.flatnonzero(roots).tolist():
+        if tuple(graph.dim_lists[node]) in joined:
+            continue  # it may be the kernel of several outputs
+        if is_root(context, node) and not is_wall(graph, node):
+            kinds[_kind(context, node)].append(node)
+    single = [nodes[0] for nodes in kinds.values() if len(nodes) == 1]
+    return [node for node in single if _is_little(context, node)]
+
+
+def _kind(context: Context, root: int) -> tuple[object, ...]:
+    """What a kernel computes, equal for kernels that XLA compiles once."""
+    graph = context.graph
+    return tuple(
+        (graph.ops[node].name, tuple(graph.dim_lists[node]), graph.source.shapes[node].element_type)
+        for node in context.model.members(context.decisions.fuse, root)
+    )
+
+
+def _is_little(context: Context, root: int) -> bool:
+    """True for a short kernel that XLA would emit as a loop."""
+    graph, model, decisions = context.graph, context.model, context.decisions
+    members = model.members(decisions.fuse, root)
+    plain = all(
+        graph.ops[node].kind is not OpKind.CONTROL
+        and graph.ops[node].name not in ("dot", "copy")
+        and node not in model.windows
+        for node in members
+    )
+    return plain and _kernel_ns(context, root) < LIMITS.max_kernel_ns
+
+
+def _kernel_ns(context: Context, root: int) -> float:
+    """Nanoseconds of a kernel on one core."""
+    return context.model.cluster_ns(context.decisions.fuse, root)
+
+
+STEP: Final = Step(
+    name="little kernels",
+    summary="Kernels that together take next to no time become native code, which compiles sooner.",
+    apply=apply,
+    after=("small runs", "keep in memory", "one pass outputs", "one core", "short reductions"),
+    limits=LIMITS,
+)
