@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
@@ -57,6 +57,7 @@ def test_quotients_are_those_of_xla(name, dtype):
     check(name, *pairs(dtype))
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_two_numbers(data):
     dtype = data.draw(st.sampled_from(TYPES))
