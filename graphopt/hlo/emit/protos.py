@@ -138,14 +138,15 @@ class Scope:
         """An instruction with a node's own attributes."""
         source = self.graph.source
         instruction = self._instructions.add()
-        instruction.MergeFromString(source.attributes(node))
-        instruction.name = self.module.unique_name(source.protos[node].name)
+        source.instructions[node].copy_attributes(instruction, source.keep_config[node])
+        proto, called = source.protos[node], source.called[node]
+        instruction.name = self.module.unique_name(proto.name)
         self._count += 1
         instruction.id = self._count
         self.module.origin[self.id, self._count] = node
         if operands:
             instruction.operand_ids.extend(operands)
-        metadata, called = source.protos[node].metadata, source.called[node]
+        metadata = proto.metadata
         if metadata:
             instruction.metadata = metadata
         if called:

@@ -13,7 +13,7 @@ from graphopt.errors import UnsupportedModuleError
 from graphopt.hlo.graph.columns import make_graph
 from graphopt.hlo.graph.drafts import Draft, Drafts
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Graph
-from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
+from graphopt.hlo.graph.in_place import InPlaceAnalysis
 from graphopt.hlo.graph.targets import fusion_targets, skip_bitcasts
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import (
@@ -62,24 +62,28 @@ def build_from_module(module: ModuleIndex, machine: Machine) -> Graph:
 
 def build_over(module: ModuleIndex, units: tuple[Unit, ...]) -> Graph:
     """The graph of a parsed, supported module, to be decided over some execution units."""
-    return make_graph(Builder(module).run(), units)
+    return build_analysed(InPlaceAnalysis(module), units)
+
+
+def build_analysed(analysis: InPlaceAnalysis, units: tuple[Unit, ...]) -> Graph:
+    """The same, where the module's in-place promises are known already."""
+    return make_graph(Builder(analysis).run(), units)
 
 
 class Builder:
     """Turns instructions into `Draft` nodes, one computation after the other."""
 
-    def __init__(self, module: ModuleIndex) -> None:
-        """Analyses the module's in-place promises.
+    def __init__(self, analysis: InPlaceAnalysis) -> None:
+        """Takes a module with its in-place promises.
 
         Raises:
             UnsupportedModuleError: rule ``in-place-order``: a promise we cannot derive from the
                 module's dependencies, so it would not survive a rewrite.
         """
-        self.module = module
-        self.analysis = InPlaceAnalysis(module)
-        broken = broken_hazards(self.analysis)
-        if broken:
-            hazard, reader = broken[0]
+        self.module = module = analysis.module
+        self.analysis = analysis
+        if analysis.broken:
+            hazard, reader = analysis.broken[0]
             owner = module.computations[hazard.computation]
             raise UnsupportedModuleError(
                 what=f"{owner.by_id[reader].name} reads a buffer that "

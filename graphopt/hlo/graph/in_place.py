@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from graphopt.hlo.graph.targets import Path, declared_aliases, donated_results, fusion_targets
@@ -57,6 +58,7 @@ class InPlaceAnalysis:
     """Alias facts of one module.
 
     Attributes:
+        module: that was analysed.
         hazards: computation id -> its hazards.
         reads: computation id -> local instruction id -> values that it reads.
     """
@@ -73,6 +75,11 @@ class InPlaceAnalysis:
         self._fusion_targets: dict[int, list[int]] = {}
         for computation in module.graph_computations():
             self._analyse(computation)
+
+    @cached_property
+    def broken(self) -> list[tuple[Hazard, int]]:
+        """See `broken_hazards`."""
+        return broken_hazards(self)
 
     def resolve(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
         """The value whose buffer instruction `local` denotes at `path`, through all aliases."""

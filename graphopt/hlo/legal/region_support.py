@@ -8,11 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.graph.derived import derives
-from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.graph.graph import Computation, Graph
 from graphopt.hlo.module.index import ComputationIndex, Instruction
-from graphopt.hlo.module.opcodes import is_native_product
+from graphopt.hlo.module.opcodes import OPS, is_native_product
 from graphopt.hlo.module.proto import DType
 from graphopt.machine import UnitKind
+
+_REGIONAL: Final = np.array([op.regional for op in OPS], np.bool_)
+"""bool [opcodes]; those that a native region may contain."""
+
+_LOOKED_AT: Final = np.array([op.name in ("fusion", "dot", "convert") for op in OPS], np.bool_)
+"""bool [opcodes]; those of which it may contain some."""
 
 MISROUNDED: Final = frozenset(
     {
@@ -36,27 +42,37 @@ def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDA
 
     A loop that XLA itself made native is allowed whatever it contains, such as a convolution.
     """
-    ok = np.array([op.regional for op in graph.ops], np.bool_)
     native = np.array([unit.kind is UnitKind.NATIVE for unit in graph.units], np.bool_)
-    by_default = native[graph.default.unit]
-    by_caller: dict[int, list[int]] = {}
-    for i, computation in enumerate(graph.computations):
+    allowed = native[graph.default.unit]
+    if opened is not None:
+        allowed |= opened
+    ok = _REGIONAL[graph.opcode] | allowed
+    called: dict[int, list[Computation]] = {}
+    for computation in graph.computations:
         if computation.caller is not None:
-            by_caller.setdefault(computation.caller, []).append(i)
-        for node in range(computation.first, computation.end):
-            if graph.ops[node].name == "fusion":
-                ok[node] = _regional_fusion(graph, node)
-            elif graph.ops[node].name == "dot":
-                types = {int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])}
-                ok[node] = is_native_product(types)
-            elif graph.ops[node].name == "convert":
-                ok[node] &= int(graph.dtype[node]) not in MISROUNDED
-            for callee in by_caller.get(node, ()):
-                inner = graph.computations[callee]
-                ok[node] &= bool(ok[inner.first : inner.end].all())
-            if by_default[node] or (opened is not None and opened[node]):
-                ok[node] = True
+            called.setdefault(computation.caller, []).append(computation)
+    looked_at = _LOOKED_AT[graph.opcode]
+    looked_at[list(called)] = True
+    for node in np.flatnonzero(looked_at & ok & ~allowed).tolist():  # callees before callers
+        ok[node] = _is_regional(graph, node) and all(
+            ok[inner.first : inner.end].all() for inner in called.get(node, ())
+        )
     return ok
+
+
+def regional_once_opened(graph: Graph, opened: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool [N], only to be read; the same once restructures have replaced the nodes `opened`, bool [N]."""
+    return regional_nodes(graph, opened) if opened.any() else graph.regional
+
+
+def _is_regional(graph: Graph, node: int) -> bool:
+    """False for a node that native code computes wrongly or not at all, by its types or its body."""
+    name = graph.ops[node].name
+    if name == "fusion":
+        return _regional_fusion(graph, node)
+    if name == "dot":
+        return is_native_product({int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])})
+    return name != "convert" or int(graph.dtype[node]) not in MISROUNDED
 
 
 def _regional_fusion(graph: Graph, node: int) -> bool:

@@ -21,7 +21,7 @@ from graphopt.errors import DecisionError, UnsupportedModuleError
 from graphopt.hlo.graph.decisions import ALLOWED, Masks
 from graphopt.hlo.graph.derived import derives, per_graph
 from graphopt.hlo.graph.graph import FROZEN_FUSED, FROZEN_ROOT, Computation, Graph
-from graphopt.hlo.legal.region_support import regional_nodes
+from graphopt.hlo.legal.region_support import regional_once_opened
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import device_count
 from graphopt.hlo.module.opcodes import OPS, Op, OpKind
@@ -189,7 +189,7 @@ RULES: Final[tuple[Rule, ...]] = (
          lambda f: f.clusterable),
     # A wall that a restructure can take away is allowed; `clusters` settles whether it was taken.
     Rule("not-in-region", "unit", UnitKind.NATIVE, "a native region cannot contain it",
-         lambda f: ~regional_nodes(f.graph, f.opened) | f.structure),
+         lambda f: ~regional_once_opened(f.graph, f.opened) | f.structure),
 )  # fmt: skip
 """The rules that do not depend on other decisions."""
 

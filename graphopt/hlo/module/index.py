@@ -114,8 +114,15 @@ class Instruction:
         if known is not None and known[0] is keep_config:
             return known[1]
         proto = HloInstructionProto()
-        proto.CopyFrom(self.proto)
-        clear = proto.ClearField
+        self.copy_attributes(proto, keep_config)
+        out: bytes = proto.SerializeToString()
+        self._attributes = (keep_config, out)
+        return out
+
+    def copy_attributes(self, target: Any, keep_config: bool) -> None:
+        """Makes an empty ``HloInstructionProto`` one with the same `attributes`."""
+        target.CopyFrom(self.proto)
+        clear = target.ClearField
         for name in _OF_A_PLACE:
             clear(name)
         if self.control:
@@ -124,9 +131,6 @@ class Instruction:
             clear("called_computation_ids")
         if not keep_config:
             clear("backend_config")
-        out: bytes = proto.SerializeToString()
-        self._attributes = (keep_config, out)
-        return out
 
 
 @dataclass

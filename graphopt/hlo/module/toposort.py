@@ -14,6 +14,9 @@ def topological_order(
 
     Keys on a cycle, and what depends on them, are left out: the result is shorter then.
     """
+    rank = {name: (priority(name), name) for name in before}
+    if all(rank[one] < own for name, own in rank.items() for one in before[name]):
+        return sorted(before, key=rank.__getitem__)
     waiting: dict[int, int] = {}
     follows: dict[int, list[int]] = {name: [] for name in before}
     for name, earlier in before.items():
@@ -21,7 +24,7 @@ def topological_order(
         waiting[name] = len(distinct)
         for one in distinct:
             follows[one].append(name)
-    ready = [(priority(name), name) for name, count in waiting.items() if not count]
+    ready = [rank[name] for name, count in waiting.items() if not count]
     heapq.heapify(ready)
     order = []
     while ready:
@@ -30,5 +33,5 @@ def topological_order(
         for after in follows[name]:
             waiting[after] -= 1
             if not waiting[after]:
-                heapq.heappush(ready, (priority(after), after))
+                heapq.heappush(ready, rank[after])
     return order

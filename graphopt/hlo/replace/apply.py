@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.hlo.emit.verify import check_signature
-from graphopt.hlo.graph.build import build_over
+from graphopt.hlo.graph.build import build_analysed, build_over
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.graph.in_place import InPlaceAnalysis
 from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, index
 from graphopt.hlo.module.proto import HloComputationProto
 from graphopt.hlo.replace.apart import Apart, set_apart, write_again
@@ -85,11 +86,11 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     apart = set_apart(graph, codes)
     editor = ModuleEditor(apart.computations, apart.origins)
     proto = _edited(graph, codes, apart, editor)
-    module = order_readers(proto, apart.known)
+    analysis = order_readers(proto, apart.known)
     if editor.packed:
         pack.gather(proto, editor)  # keeps every path from a reader to the writer
-        module = index(proto)
-    bare = build_over(module, graph.units)
+        analysis = InPlaceAnalysis(index(proto))
+    bare = build_analysed(analysis, graph.units)
     origin, fresh = _origins(bare, {**apart.origins, **editor.kept}, editor.fresh)
     _, writer = write_again(bare, group(bare, fresh, editor))
     module = index(writer.module, writer.copied)
@@ -260,12 +261,9 @@ def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
     direct: dict[int, int] = {}
     kept = []
     for instruction in instructions:
-        if any(o & LOCAL_ID in direct for o in instruction.operand_ids):
-            ids = [direct.get(o & LOCAL_ID, o) for o in instruction.operand_ids]
-            instruction.operand_ids[:] = ids
-        if any(c & LOCAL_ID in direct for c in instruction.control_predecessor_ids):
-            ids = [direct.get(c & LOCAL_ID, c) for c in instruction.control_predecessor_ids]
-            instruction.control_predecessor_ids[:] = ids
+        if direct:
+            _redirect(instruction.operand_ids, direct)
+            _redirect(instruction.control_predecessor_ids, direct)
         source = tuples.get(instruction.operand_ids[0] & LOCAL_ID) if (
             instruction.opcode == "get-tuple-element" and instruction.id != root
         ) else None  # fmt: skip
@@ -274,6 +272,14 @@ def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
         else:
             direct[instruction.id & LOCAL_ID] = source.operand_ids[instruction.tuple_index]
     return kept
+
+
+def _redirect(ids: Any, direct: dict[int, int]) -> None:
+    """Replaces local ids in a repeated field, which is left alone where it has none of them."""
+    before = list(ids)
+    after = [direct.get(i & LOCAL_ID, i) for i in before]
+    if after != before:
+        ids[:] = after
 
 
 def _add_control(protos: list[Any], last: Any, before: list[int]) -> None:

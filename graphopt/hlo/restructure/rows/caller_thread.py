@@ -12,7 +12,7 @@ operations. Decided once per program, at the first parameter of its entry comput
 
 from __future__ import annotations
 
-from math import isqrt, prod
+from math import inf, isqrt, prod
 from typing import Any, Final
 
 from graphopt.hlo.graph.graph import Graph
@@ -78,7 +78,7 @@ def forbids(candidate: Candidate) -> str | None:
         return "calls-out"
     if any(op.name == "convolution" for op in graph.ops):
         return "convolution"
-    if most_operations(graph.source.module) < CHEAP_OPERATIONS:
+    if most_operations(graph.source.module, CHEAP_OPERATIONS) < CHEAP_OPERATIONS:
         return "on-the-caller"
     return None
 
@@ -100,10 +100,14 @@ def _calls_out(graph: Graph, node: int) -> bool:
     return not instruction.custom_call_target.startswith(_SAFE_CALLS)
 
 
-def most_operations(module: ModuleIndex) -> int:
+def most_operations(module: ModuleIndex, enough: float = inf) -> int:
     """About what XLA counts for a module at most, should all its shortest loops be written out.
 
     The count is that of the kernels as XLA fused them, what several compute counted for each.
+
+    Args:
+        module: of the program.
+        enough: a count of so many operations is not continued.
     """
     times = {int(module.proto.entry_computation_id): 1}
     total = 0
@@ -113,6 +117,8 @@ def most_operations(module: ModuleIndex) -> int:
             continue
         for instruction in computation.instructions:
             total += repeated * _operations(computation, instruction)
+            if total >= enough:
+                return total
             if instruction.opcode in ("fusion", "while", "conditional", "call"):
                 trips = _written_out(instruction)
                 times.update((called, repeated * trips) for called in instruction.called)

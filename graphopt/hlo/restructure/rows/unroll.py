@@ -16,7 +16,7 @@ from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.blocks import Block
-from graphopt.hlo.restructure.writing.folding import Folder, value_of
+from graphopt.hlo.restructure.writing.folding import Folder, value_of, write_known
 from graphopt.hlo.restructure.writing.values import Value
 
 MAX_TRIPS: Final = 8
@@ -178,12 +178,15 @@ def _cloned(site: Site, instruction: Any, operands: list[Value], folder: Folder)
     """The instruction again; a fusion with a body of its own, in which known values are constants."""
     if instruction.opcode != "fusion":
         return site.block.clone(instruction, operands)
-    body = _cloned_body(site.block, site.computations[instruction.called_computation_ids[0]])
-    known = folder.fold_body(body, operands)
-    root = next(i for i in body.instructions if i.id == body.root_id)
-    whole = known.get(root.id & LOCAL_ID)
+    given = site.computations[instruction.called_computation_ids[0]]
+    number = site.block.editor.new_computation_id()
+    known = folder.known_in(given, operands)
+    whole = known.get(given.root_id & LOCAL_ID)
     if whole is not None:
         return folder.constant(whole, instruction.shape)
+    body = _cloned_body(given, number)
+    write_known(body, known)
+    root = next(i for i in body.instructions if i.id == body.root_id)
     _register(site.block, body)
     value = site.block.clone(instruction, operands)
     site.block.protos[-1].called_computation_ids[:] = [body.id]
@@ -196,10 +199,11 @@ def _cloned(site: Site, instruction: Any, operands: list[Value], folder: Folder)
     return value
 
 
-def _cloned_body(block: Block, body: Any) -> Any:
+def _cloned_body(body: Any, number: int) -> Any:
+    """The body again, as computation `number`."""
     proto = HloComputationProto()
     proto.CopyFrom(body)
-    proto.id = block.editor.new_computation_id()
+    proto.id = number
     proto.name = f"{body.name}.{proto.id}"
     return proto
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, Final
 
@@ -50,7 +51,7 @@ class Item:
     value: Value | None = None
     scalar: Value | None = None
 
-    @property
+    @cached_property
     def dims(self) -> tuple[int, ...]:
         """Dimension sizes in one iteration."""
         return tuple(self.shape.dimensions)

@@ -5,7 +5,7 @@ Only integers and truth values: their arithmetic is exact and the same everywher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -76,12 +76,14 @@ def value_of(constant: Any) -> Array | None:
 
 
 def evaluate(instruction: Any, operands: Sequence[Array]) -> Array | None:
-    """The result of an instruction on known operands, or None if it is not followed."""
+    """The result of an instruction on known operands, or None if it is not followed.
+
+    Integers wrap around: the caller ignores numpy's warnings of overflow.
+    """
     if not followed(instruction.shape):
         return None
     dtype, _ = _TYPES[instruction.shape.element_type]
-    with np.errstate(over="ignore"):
-        out = _result(instruction, operands, dtype)
+    out = _result(instruction, operands, dtype)
     return None if out is None else np.asarray(out, dtype)
 
 
@@ -152,47 +154,63 @@ class Folder:
         values = [self.of(o) for o in operands]
         if any(v is None for v in values):
             return None
-        found = evaluate(instruction, [v for v in values if v is not None])
+        with np.errstate(over="ignore"):
+            found = evaluate(instruction, [v for v in values if v is not None])
         return None if found is None else self.constant(found, instruction.shape)
 
-    def fold_body(self, body: Any, operands: Sequence[Any]) -> dict[int, Array]:
-        """Replaces what is known in the body of a fusion by constants; drops what nothing needs then.
+    def known_in(self, body: Any, operands: Sequence[Any]) -> dict[int, Array]:
+        """Local id -> value, of everything known in the body of a fusion.
 
         Args:
-            body: ``HloComputationProto``, changed in place.
+            body: ``HloComputationProto``, only read.
             operands: of the fusion.
-
-        Returns:
-            Local id -> value, of everything known in the body.
         """
         known: dict[int, Array] = {}
-        for instruction in body.instructions:
-            local = instruction.id & LOCAL_ID
-            if instruction.opcode == "parameter":
-                value = self.of(operands[instruction.parameter_number])
-            else:
-                inner = [known.get(o & LOCAL_ID) for o in instruction.operand_ids]
-                value = None
-                if all(v is not None for v in inner):
-                    value = evaluate(instruction, [v for v in inner if v is not None])
-            if value is None:
-                continue
-            known[local] = value
-            if instruction.opcode not in ("parameter", "constant"):
-                name, number = instruction.name, instruction.id
-                instruction.CopyFrom(constant_proto(value, instruction.shape))
-                instruction.name, instruction.id = name, number
-        _drop_unused(body)
+        with np.errstate(over="ignore"):
+            for instruction in body.instructions:
+                if instruction.opcode == "parameter":
+                    value = self.of(operands[instruction.parameter_number])
+                else:
+                    value = _from_known(instruction, known)
+                if value is not None:
+                    known[instruction.id & LOCAL_ID] = value
         return known
 
 
-def _drop_unused(body: Any) -> None:
-    """Removes instructions that nothing reads; parameters stay, because the fusion passes them."""
+def _from_known(instruction: Any, known: dict[int, Array]) -> Array | None:
+    """The result of an instruction of a body, or None where an operand is not known."""
+    operands = []
+    for operand in instruction.operand_ids:
+        value = known.get(operand & LOCAL_ID)
+        if value is None:
+            return None
+        operands.append(value)
+    return evaluate(instruction, operands)
+
+
+def write_known(body: Any, known: Mapping[int, Array]) -> None:
+    """Replaces what is known in the body of a fusion by constants; drops what nothing needs then.
+
+    Parameters stay, because the fusion passes them.
+
+    Args:
+        body: ``HloComputationProto``, changed in place.
+        known: `Folder.known_in`.
+    """
     needed = {body.root_id & LOCAL_ID}
     instructions = body.instructions
     for place in range(len(instructions) - 1, -1, -1):
         instruction = instructions[place]
-        if instruction.id & LOCAL_ID in needed or instruction.opcode == "parameter":
-            needed.update([o & LOCAL_ID for o in instruction.operand_ids])
-        else:
+        opcode, number = instruction.opcode, instruction.id
+        if opcode == "parameter":
+            continue
+        if number & LOCAL_ID not in needed:
             del instructions[place]
+            continue
+        value = known.get(number & LOCAL_ID)
+        if value is None or opcode == "constant":
+            needed.update([o & LOCAL_ID for o in instruction.operand_ids])
+            continue
+        name = instruction.name
+        instruction.CopyFrom(constant_proto(value, instruction.shape))
+        instruction.name, instruction.id = name, number

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.errors import UnsupportedModuleError
-from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
-from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, ModuleIndex, index
+from graphopt.hlo.graph.in_place import InPlaceAnalysis
+from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, index
 from graphopt.hlo.module.proto import HloComputationProto
 from graphopt.hlo.module.toposort import topological_order
 
 
-def order_readers(proto: Any, known: Mapping[int, ComputationIndex]) -> ModuleIndex:
-    """Adds the missing control dependencies to a module; returns it indexed.
+def order_readers(proto: Any, known: Mapping[int, ComputationIndex]) -> InPlaceAnalysis:
+    """Adds the missing control dependencies to a module; returns it indexed and analysed.
 
     Args:
         proto: ``HloModuleProto``, changed in place.
@@ -27,13 +27,12 @@ def order_readers(proto: Any, known: Mapping[int, ComputationIndex]) -> ModuleIn
     Raises:
         UnsupportedModuleError: rule ``in-place-order``: a reader needs the writer's result.
     """
-    module = index(proto, known)
-    broken = broken_hazards(InPlaceAnalysis(module))
-    if not broken:
-        return module
+    analysis = InPlaceAnalysis(index(proto, known))
+    if not analysis.broken:
+        return analysis
     touched = set()
-    for hazard, reader in broken:
-        computation = module.computations[hazard.computation]
+    for hazard, reader in analysis.broken:
+        computation = analysis.module.computations[hazard.computation]
         before = computation.by_id[reader].proto.id
         writer = computation.by_id[hazard.writer].proto
         if before not in writer.control_predecessor_ids:
@@ -42,7 +41,7 @@ def order_readers(proto: Any, known: Mapping[int, ComputationIndex]) -> ModuleIn
     for computation in proto.computations:
         if computation.id in touched:
             sort_instructions(computation)
-    return index(proto, known)
+    return InPlaceAnalysis(index(proto, known))
 
 
 def sort_instructions(computation: Any) -> None:

@@ -56,7 +56,10 @@ def tuple_shape(parts: Iterable[Any]) -> Any:
 
 def is_row_major(shape: Any) -> bool:
     """True for an array whose last dimension varies fastest, dimensions of size 1 aside."""
-    order = list(shape.layout.minor_to_major)
+    order = shape.layout.minor_to_major
+    if len(order) < 2:
+        return True
+    order = list(order)
     if order == sorted(order, reverse=True):
         return True
     order = memory_order(shape)
