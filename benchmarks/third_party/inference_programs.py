@@ -65,8 +65,8 @@ def blackjax_window_adaptation() -> Program:
             logits = x @ beta
             return jnp.sum(y * logits - jax.nn.softplus(logits)) - 0.5 * beta @ beta
 
-        adaptation = blackjax.window_adaptation(blackjax.hmc, logdensity, num_integration_steps=8)
-        (state, parameters), _ = adaptation.run(key, start, num_steps=60)
+        adaptation = blackjax.window_adaptation(blackjax.hmc, logdensity, num_integration_steps=3)
+        (state, parameters), _ = adaptation.run(key, start, num_steps=25)
         return state.position, parameters["step_size"], parameters["inverse_mass_matrix"]
 
     x = normal(0, 120, 7)
