@@ -8,12 +8,15 @@ library breaks only the programs that use it.
 from __future__ import annotations
 
 from . import (
+    agent_programs,
+    inference_programs,
     model_programs,
     nn_programs,
     probability_programs,
     rl_programs,
     science_programs,
     simulator_programs,
+    solver_programs,
 )
 from .common import Builder
 
@@ -24,6 +27,9 @@ WORKLOADS: dict[str, Builder] = {
     **rl_programs.WORKLOADS,
     **simulator_programs.WORKLOADS,
     **model_programs.WORKLOADS,
+    **agent_programs.WORKLOADS,
+    **inference_programs.WORKLOADS,
+    **solver_programs.WORKLOADS,
 }
 
 CHAOTIC: frozenset[str] = frozenset()

@@ -41,7 +41,7 @@ def element_ns(
 
 
 def reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:
-    """Nanoseconds of a reduction in a loop kernel or native code, per element that it reads."""
+    """Nanoseconds of a reduction in native code, per element that it reads; see `loop_reduced_ns`."""
     costs = costs or own_costs()
     if reducer(graph, node) is None:
         return costs.complex_reduce_ns
@@ -57,6 +57,21 @@ def reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:
         base, more = costs.unrolled_rows_ns
         return base + more * row
     return costs.sum_rows_ns
+
+
+def loop_reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:
+    """Nanoseconds of a reduction in a loop kernel, per element that it reads.
+
+    Maxima and minima of floats, which keep NaN, are taken one after the other there; native code vectorises
+    them.
+    """
+    costs = costs or own_costs()
+    minor, reduced = _minor_and_reduced(graph, node)
+    operand = graph.operand_lists[node][0]
+    extreme = reducer(graph, node) in {"maximum", "minimum"} and int(graph.dtype[node]) in FLOATS
+    if extreme and minor in reduced and graph.dim_lists[operand][minor] > costs.unrolled_row:
+        return max(costs.extreme_rows_ns, reduced_ns(graph, node, costs))
+    return reduced_ns(graph, node, costs)
 
 
 def library_reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:

@@ -47,10 +47,10 @@ class LoopCosts:
 
     Attributes:
         dispatch_ns: what the thunk executor adds.
-        library_ns: matrix products by the library and other runtime calls.
-        native_dot_ns: the same in native code.
-        reduced_ns: what reductions of the library and moves of rows take longer there; what windows take
-            less, below zero.
+        library_ns: what the library computes, and other runtime calls.
+        native_dot_ns: matrix products and those other calls in native code.
+        reduced_ns: what else the library computes, there, and what moves of rows take longer; what windows
+            take less, below zero.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -165,7 +165,7 @@ class CostModel:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
         unit = self.graph.units[self.graph.default.unit[root]]
         if unit.kind is UnitKind.LIBRARY and self.graph.ops[root].name != "dot":
-            total.dispatch_ns += self.costs.library_call_ns
+            self._add_library_call(total, root)
         elif unit.kind is UnitKind.LOOP and unit.threads > 1:
             work = sum(self.work[node] for node in self.members(self.graph.default.fuse, root))
             total.parallel_ns += work
@@ -173,6 +173,17 @@ class CostModel:
             total.dispatch_ns += min(self.costs.handover_ns, work * (1.0 - 1.0 / unit.threads))
         else:
             total.dispatch_ns += thunk_ns
+
+    def _add_library_call(self, total: LoopCosts, root: int) -> None:
+        """Adds a call of the library for no product; its work is not done alike in native code."""
+        members = self.members(self.graph.default.fuse, root)
+        work = sum(self.work[node] for node in members)
+        total.work_ns -= work
+        total.library_ns += work
+        total.reduced_ns += work
+        reduces = any(self.graph.ops[node].name == "reduce" for node in members)
+        costs = self.costs
+        total.dispatch_ns += costs.library_reduction_ns if reduces else costs.library_call_ns
 
     @cached_property
     def shares(self) -> list[tuple[float, ...]]:

@@ -148,6 +148,12 @@ class CpuCosts:
     nested_rows_ns: float = fact(
         0.2, "ns per element", "Reductions of long rows and other dimensions at once", RATES
     )
+    extreme_rows_ns: float = fact(
+        0.63,
+        "ns per element",
+        "A maximum or minimum of long rows of floats in a loop kernel",
+        RATES,
+    )
     unrolled_columns: int = fact(32, "elements", "Reductions of so many rows vectorise", RATES)
     reduce_ns: float = fact(
         0.7, "ns per element", "Reductions over dimensions that do not lie together", RATES

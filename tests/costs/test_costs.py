@@ -3,12 +3,14 @@
 import jax.numpy as jnp
 import pytest
 from jax import lax
+from jax.scipy.special import logsumexp
 from support.captures import capture, normal
 
 from graphopt.costs.model import CostModel
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.hlo.module.index import Role
 from graphopt.machine import UnitKind, own_costs
+from graphopt.policy.heuristic.steps import heuristic_steps
 
 
 def body_of(fn, *args):
@@ -65,7 +67,9 @@ def test_calls_of_the_library_cost_more_than_kernels():
     graph, body, _ = body_of(rows, normal(128, 128))
     kinds = [graph.units[u].kind for u in graph.default.unit[~graph.default.fuse]]
     calls = kinds.count(UnitKind.LIBRARY)
-    assert calls and body.dispatch_ns >= calls * own_costs().library_call_ns
+    costs = own_costs()
+    assert calls and body.dispatch_ns >= calls * costs.library_reduction_ns
+    assert costs.library_reduction_ns > 10 * costs.thunk_ns
 
 
 def wall(fn, *args):
@@ -101,3 +105,34 @@ def test_short_rows_are_slower_to_join_in_native_code(shape, axis, slower):
 
     _, body, _ = body_of(rolled, normal(*shape))
     assert (body.reduced_ns > 0.0) is slower
+
+
+def potentials(cost, f, g):
+    """Log-domain iterations of a transport problem: maxima and sums of rows and of columns."""
+
+    def step(_, pair):
+        f, g = pair
+        f = f - logsumexp(f[:, None] + g - cost, axis=1)
+        return f, g - logsumexp(f[:, None] + g - cost, axis=0)
+
+    return lax.fori_loop(0, 10, step, (f, g))
+
+
+def test_loops_of_reductions_by_the_library_pay_what_those_take():
+    size = 110
+    graph, body, _ = body_of(potentials, normal(size, size), normal(size), normal(size))
+    calls = sum(graph.units[u].kind is UnitKind.LIBRARY for u in graph.default.unit)
+    assert calls >= 4
+    costs = own_costs()
+    assert body.dispatch_ns < calls * costs.library_reduction_ns + 20 * costs.thunk_ns
+    # What the library computes is not done alike in native code, whose loops go down the columns.
+    assert body.library_ns > 0.2 * body.default_ns(2)
+    assert body.reduced_ns > body.library_ns
+
+
+@pytest.mark.parametrize(("size", "native"), [(12, True), (110, False)])
+def test_loops_of_long_columns_stay_with_the_library(size, native):
+    graph = capture(potentials, normal(size, size), normal(size), normal(size)).graph
+    (loop,) = (n for n, op in enumerate(graph.ops) if op.name == "while")
+    decisions = heuristic_steps(graph, ("native loops",))
+    assert (graph.units[decisions.unit[loop]].kind is UnitKind.NATIVE) is native

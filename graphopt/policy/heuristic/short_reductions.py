@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import library_reduced_ns, reduced_ns
+from graphopt.costs.elements import element_ns, library_reduced_ns, loop_reduced_ns
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -46,7 +46,7 @@ def apply(context: Context) -> Edit | None:
 def _saved_ns(context: Context, members: list[int], root: int) -> float | None:
     """Nanoseconds saved by one reduction, with code around it that a loop computes as often as the library.
 
-    None for anything else, and where a loop is not clearly faster.
+    None for anything else, and where a loop is not clearly faster, functions of the elements counted in.
     """
     graph, costs = context.graph, context.costs
     reductions = [node for node in members if graph.ops[node].name == "reduce"]
@@ -56,11 +56,15 @@ def _saved_ns(context: Context, members: list[int], root: int) -> float | None:
     if graph.elements[node] != graph.elements[root]:
         return None
     read = float(graph.elements[graph.operand_lists[node][0]])
-    by_loop, by_library = (
-        read * reduced_ns(graph, node, costs),
-        library_reduced_ns(graph, node, costs),
+    by_loop = read * loop_reduced_ns(graph, node, costs)
+    by_library = library_reduced_ns(graph, node, costs)
+    functions = sum(
+        float(graph.elements[member]) * element_ns(graph, member, costs=costs)
+        for member in members
+        if graph.ops[member].name in costs.function_ns
     )
-    return by_library - by_loop if by_loop < LIMITS.library_share * by_library else None
+    clearly = by_loop + functions < LIMITS.library_share * (by_library + functions)
+    return by_library - by_loop if clearly else None
 
 
 STEP: Final = Step(

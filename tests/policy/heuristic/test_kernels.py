@@ -75,10 +75,14 @@ def test_the_network_leaves_them_as_they_are():
     assert not others[:, ~REPLACES].any()
 
 
-def left(shape: tuple[int, ...], axis: Any) -> bool:
-    """True if the heuristic takes the sum of an array of some shape from the library."""
+def square_sum(x: jax.Array, axis: Any) -> jax.Array:
+    return jnp.sum(x * x, axis=axis)
+
+
+def left(shape: tuple[int, ...], axis: Any, reduction: Any = square_sum) -> bool:
+    """True if the heuristic takes a reduction of an array of some shape from the library."""
     x = normal(*shape)
-    graph = capture(lambda x: jnp.sum(x * x, axis=axis), x).graph
+    graph = capture(lambda x: reduction(x, axis=axis), x).graph
     (root,) = nodes(graph, "reduce")
     assert graph.units[graph.default.unit[root]].kind is UnitKind.LIBRARY
     return bool(
@@ -99,6 +103,19 @@ def left(shape: tuple[int, ...], axis: Any) -> bool:
 )
 def test_short_reductions_leave_the_library(shape, axis, leaves):
     assert left(shape, axis) is leaves
+
+
+@pytest.mark.parametrize("reduction", [jnp.max, jnp.min])
+def test_maxima_of_long_rows_stay_in_the_library(reduction):
+    # A loop kernel takes them one after the other, because of NaN.
+    assert not left((64, 256), 1, reduction)
+    assert left((64, 256), 1)
+
+
+def test_sums_of_functions_stay_in_the_library():
+    # Next to the exponentials a call is little.
+    assert not left((110, 110), 1, lambda x, axis: jnp.sum(jnp.exp(x), axis=axis))
+    assert left((110, 110), 1)
 
 
 def test_prices_follow_the_dimension_that_lies_together():
