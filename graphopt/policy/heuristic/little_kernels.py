@@ -1,10 +1,11 @@
 """Kernels that hardly count in the time of a program, which native code compiles sooner.
 
-XLA sends every loop kernel through MLIR and a module of LLVM of its own: some 11 ms of processor time for the
-smallest. The same kernel as one more loop of a short native function takes half to three quarters of that
-(``python -m benchmarks.compile_times kernels``); of a long one more, as the time of a function grows faster
-than its length. Equal kernels XLA compiles once, so those stay. What the others compute takes a little longer
-or shorter in native code, which is nothing where all of them together are a small part of the program.
+XLA sends every loop kernel through MLIR and a module of LLVM of its own: some 11 ms of processor time for
+the smallest. As loops of one native function four to sixteen of them take 0.7 to 0.8 of that
+(``python -m benchmarks.compile_times kernels``); more gain nothing, nor do functions such as exp, as the
+time of a function grows faster than its length. Equal kernels XLA compiles once, so those stay. What the
+others compute takes a little longer or shorter in native code, which is nothing where all of them together
+are a small part of the program.
 
 A program that no other step changes is left alone: writing it again takes as long as this saves. So are
 bodies of loops, where the order of kernels that run often counts for more.
@@ -38,7 +39,7 @@ class Limits:
         0.01, "of the program", "what all of them together may take: at most that is at stake"
     )
     min_kernels: int = limit(3, "kernels", "fewer are not worth a native function of their own")
-    max_kernels: int = limit(24, "kernels", "more would compile no sooner than one by one")
+    max_kernels: int = limit(16, "kernels", "more would compile no sooner than one by one")
 
 
 LIMITS: Final = Limits()
@@ -98,7 +99,7 @@ def _is_little(context: Context, root: int) -> bool:
     members = model.members(decisions.fuse, root)
     plain = all(
         graph.ops[node].kind is not OpKind.CONTROL
-        and graph.ops[node].name not in ("dot", "copy")
+        and graph.ops[node].name not in ("dot", "copy", *context.costs.function_ns)
         and node not in model.windows
         for node in members
     )
