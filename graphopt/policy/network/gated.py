@@ -34,6 +34,9 @@ NEVER: Final = 20.0
 PROMISING: Final = 0.02
 """Low quantile of the log speed-up from which a candidate's changes are combined with those of others."""
 
+LEAVING_DEFAULT: Final = 0.02
+"""Log speed-up that must be expected where even the heuristic keeps XLA's default: below, errors decide."""
+
 HEURISTIC: Final = "heuristic"
 DEFAULT: Final = "default"
 """Names of what the policy starts from, and of XLA's own decisions."""
@@ -211,6 +214,8 @@ class GuardedPolicy:
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)
         chosen = found[self.gate.choose([j.low_gain for j in found], own_index(found))]
+        if start.same_as(graph.default) and chosen.gain < LEAVING_DEFAULT:
+            chosen = found[0]
         if not decided.failed and chosen.decisions.same_as(graph.default):
             return None
         return replace(chosen, steps=decided.steps, failed=decided.failed)

@@ -2,9 +2,10 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.captures import captured
+from support.captures import capture, captured, normal
 from support.networks import SMALL, parameters, random_policy
 
 from graphopt.costs.model import CostModel
@@ -17,6 +18,7 @@ from graphopt.policy import registry
 from graphopt.policy.heuristic.steps import heuristic
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import native_code
+from graphopt.policy.network import gated
 from graphopt.policy.network.checkpoint import PolicySpec, load, save
 from graphopt.policy.network.features import extract
 from graphopt.policy.network.gated import Gate, GuardedPolicy, Judged, judge, together
@@ -116,6 +118,25 @@ def test_where_the_heuristic_changes_nothing_the_default_is_what_the_policy_star
     assert first.name == "default" and first.decisions.same_as(graph.default)
     assert "default" not in [j.name for j in others]
     assert GuardedPolicy(LearnedPolicy(network, 0.0, MACHINE), CLOSED)(graph) is None
+
+
+@pytest.mark.parametrize(("gain", "leaves"), [(0.01, False), (0.05, True)])
+def test_where_the_heuristic_keeps_the_default_the_network_must_expect_something(
+    monkeypatch, gain, leaves
+):
+    graph = capture(lambda x: jnp.tanh(x @ x) @ x, normal(256, 256)).graph
+    assert heuristic(graph) is None
+    other = graph.default.copy()
+    other.fuse[0] = not other.fuse[0]
+    found = [
+        Judged("default", graph.default, 0.0, 0.0),
+        Judged("network", other, gain, gain, own=True),
+    ]
+    monkeypatch.setattr(gated, "judge", lambda *_, **__: found)
+    learned = LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE)
+    chosen = GuardedPolicy(learned, Gate(-0.1, own=True)).choose(graph)
+    assert chosen is None or chosen.name == "network"
+    assert (chosen is not None) is leaves
 
 
 def test_a_network_that_fails_leaves_the_heuristic(graph):
