@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -24,6 +25,7 @@ import numpy as np
 from jax import lax
 
 from benchmarks.progress import counted, ended
+from graphopt.forms.switch import VARIABLE as forms_variable
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
@@ -62,6 +64,10 @@ KERNELS: tuple[tuple[str, tuple[int, ...], str, Callable[[Any, Any], Any]], ...]
         ("remainder of x + y by y", (64, 256), dtype, lambda x, y: lax.rem(x + y, y))
         for dtype in ("int8", "int16", "int32", "int64")
     ),
+    (
+        "quotient of x + y and y, as floats", (64, 256), "int32",
+        lambda x, y: ((x + y).astype(jnp.float64) / y.astype(jnp.float64)).astype(jnp.int32),
+    ),
 )  # fmt: skip
 """What is computed, of arrays of which shape and type."""
 
@@ -71,6 +77,9 @@ REDUCTIONS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
         for n in (4, 8, 16, 32, 64, 128, 512)
     },
     **{f"maxima of rows of {n}": ((-1, n), lambda x: jnp.max(x * x, 1)) for n in (8, 32, 64, 256)},
+    **{
+        f"maxima of rows of {n} as they are": ((-1, n), lambda x: jnp.max(x, 1)) for n in (128, 256)
+    },
     **{
         f"sums of columns, {n} of them": ((-1, n), lambda x: jnp.sum(x * x, 0))
         for n in (4, 16, 64, 512)
@@ -164,6 +173,7 @@ def main() -> None:
     parser.add_argument("--reductions", action="store_true", help="reductions instead")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
+    os.environ[forms_variable] = "0"  # what kernels of XLA's own operations take
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store.sqlite")
         (print_reductions if options.reductions else print_kernels)(store)

@@ -193,6 +193,47 @@ def _squashed(params: Any, obs: jax.Array, noise: jax.Array) -> tuple[jax.Array,
     return action, jnp.sum(log_p - jnp.log(1 - jnp.square(action) + 1e-6), axis=-1)
 
 
+def _critics(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
+    """Values by both critics."""
+    both = jnp.concatenate([obs, action], axis=-1)
+    return jax.vmap(mlp_apply, (0, None))(params, both)[..., 0]
+
+
+def _critic_loss(params: Any, nets: Any, row: Any, noise: jax.Array) -> jax.Array:
+    action, log_p = _squashed(nets["actor"], row["next"], noise)
+    best = _critics(nets["target"], row["next"], action).min(axis=0)
+    wanted = row["reward"] + 0.99 * (1 - row["done"]) * (best - jnp.exp(nets["alpha"]) * log_p)
+    wanted = jax.lax.stop_gradient(wanted)
+    return jnp.square(_critics(params, row["obs"], row["action"]) - wanted).mean(1).sum()
+
+
+def _actor_loss(params: Any, nets: Any, row: Any, noise: jax.Array) -> Any:
+    action, log_p = _squashed(params, row["obs"], noise)
+    worst = _critics(nets["critic"], row["obs"], action).min(axis=0)
+    return (jnp.exp(nets["alpha"]) * log_p - worst).mean(), log_p.mean()
+
+
+def _sac_networks(obs_size: int, act_size: int) -> dict[str, Any]:
+    """What is trained: twin critics, a policy, the logarithm of the temperature."""
+    sizes = (obs_size + act_size, 256, 256, 1)
+    return {
+        "critic": jax.tree.map(lambda *x: jnp.stack(x), mlp_params(0, sizes), mlp_params(7, sizes)),
+        "actor": mlp_params(20, (obs_size, 256, 256, 2 * act_size)),
+        "alpha": jnp.float32(0),
+    }
+
+
+def _sac_transitions(obs_size: int, act_size: int) -> dict[str, jax.Array]:
+    """What the replay buffer holds at first."""
+    return {
+        "obs": normal(30, 256, obs_size),
+        "action": jnp.tanh(normal(31, 256, act_size)),
+        "reward": normal(32, 256),
+        "done": jnp.zeros(256),
+        "next": normal(33, 256, obs_size),
+    }
+
+
 def sac_updates() -> Program:
     """Four updates of a soft actor-critic with twin critics, tuned temperature and moving targets."""
     import flashbax
@@ -204,30 +245,14 @@ def sac_updates() -> Program:
     )
     optimizer = optax.adam(3e-4)
 
-    def critics(params: Any, obs: jax.Array, action: jax.Array) -> jax.Array:
-        both = jnp.concatenate([obs, action], axis=-1)
-        return jax.vmap(mlp_apply, (0, None))(params, both)[..., 0]
-
-    def critic_loss(params: Any, nets: Any, row: Any, noise: jax.Array) -> jax.Array:
-        action, log_p = _squashed(nets["actor"], row["next"], noise)
-        best = critics(nets["target"], row["next"], action).min(axis=0)
-        wanted = row["reward"] + 0.99 * (1 - row["done"]) * (best - jnp.exp(nets["alpha"]) * log_p)
-        wanted = jax.lax.stop_gradient(wanted)
-        return jnp.square(critics(params, row["obs"], row["action"]) - wanted).mean(1).sum()
-
-    def actor_loss(params: Any, nets: Any, row: Any, noise: jax.Array) -> Any:
-        action, log_p = _squashed(params, row["obs"], noise)
-        worst = critics(nets["critic"], row["obs"], action).min(axis=0)
-        return (jnp.exp(nets["alpha"]) * log_p - worst).mean(), log_p.mean()
-
     def step(carry: Any, key: jax.Array) -> Any:
         nets, states, replay = carry
         sample_key, first, second = jax.random.split(key, 3)
         row = buffer.sample(replay, sample_key).experience
         noise = jax.random.normal(first, row["action"].shape)
-        q_loss, q_grads = jax.value_and_grad(critic_loss)(nets["critic"], nets, row, noise)
+        q_loss, q_grads = jax.value_and_grad(_critic_loss)(nets["critic"], nets, row, noise)
         noise = jax.random.normal(second, row["action"].shape)
-        (_, log_p), pi_grads = jax.value_and_grad(actor_loss, has_aux=True)(
+        (_, log_p), pi_grads = jax.value_and_grad(_actor_loss, has_aux=True)(
             nets["actor"], nets, row, noise
         )
         a_grads = -jnp.exp(nets["alpha"]) * (log_p - act_size)
@@ -242,23 +267,10 @@ def sac_updates() -> Program:
         carry, losses = jax.lax.scan(step, (nets, states, replay), jax.random.split(key, 4))
         return carry[0], carry[1], losses
 
-    sizes = (obs_size + act_size, 256, 256, 1)
-    critic = jax.tree.map(lambda *x: jnp.stack(x), mlp_params(0, sizes), mlp_params(7, sizes))
-    trained = {
-        "critic": critic,
-        "actor": mlp_params(20, (obs_size, 256, 256, 2 * act_size)),
-        "alpha": jnp.float32(0),
-    }
-    rows = {
-        "obs": normal(30, 256, obs_size),
-        "action": jnp.tanh(normal(31, 256, act_size)),
-        "reward": normal(32, 256),
-        "done": jnp.zeros(256),
-        "next": normal(33, 256, obs_size),
-    }
+    trained, rows = _sac_networks(obs_size, act_size), _sac_transitions(obs_size, act_size)
     replay = buffer.init(jax.tree.map(lambda x: x[0], rows))
     replay = buffer.add(replay, rows)
-    nets = {**trained, "target": critic}
+    nets = {**trained, "target": trained["critic"]}
     return train, (nets, optimizer.init(trained), as_arrays(replay), jax.random.PRNGKey(34))
 
 

@@ -41,7 +41,7 @@ def element_ns(
 
 
 def reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:
-    """Nanoseconds of a reduction in native code, per element that it reads; see `loop_reduced_ns`."""
+    """Nanoseconds of a reduction in native code, per element that it reads; of most in loop kernels, too."""
     costs = costs or own_costs()
     if reducer(graph, node) is None:
         return costs.complex_reduce_ns
@@ -62,8 +62,7 @@ def reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:
 def loop_reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:
     """Nanoseconds of a reduction in a loop kernel, per element that it reads.
 
-    Maxima and minima of floats, which keep NaN, are taken one after the other there; native code vectorises
-    them.
+    Maxima and minima of floats, which keep NaN, take longer there than sums.
     """
     costs = costs or own_costs()
     minor, reduced = _minor_and_reduced(graph, node)

@@ -19,6 +19,7 @@ from graphopt.machine.facts import fact, numbers
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 KERNELS: Final = "python -m benchmarks.kernels"
+REDUCTIONS: Final = "python -m benchmarks.kernels --reductions"
 PRODUCTS: Final = "python -m benchmarks.rates --products"
 CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
@@ -149,10 +150,10 @@ class CpuCosts:
         0.2, "ns per element", "Reductions of long rows and other dimensions at once", RATES
     )
     extreme_rows_ns: float = fact(
-        0.63,
+        0.15,
         "ns per element",
         "A maximum or minimum of long rows of floats in a loop kernel",
-        RATES,
+        REDUCTIONS,
     )
     unrolled_columns: int = fact(32, "elements", "Reductions of so many rows vectorise", RATES)
     reduce_ns: float = fact(
@@ -271,7 +272,7 @@ class CpuCosts:
         (1.75, 0.5),
         "ns per element",
         "Whole quotients singly and in vectors, all cores",
-        OPERATIONS,
+        KERNELS,
     )
     wide_functions: Mapping[str, tuple[float, float, float]] = fact(
         tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
@@ -373,13 +374,13 @@ class CpuCosts:
     narrow_tile_ns: float = fact(2.0, "ns per tile", "A narrower tile beyond a plain loop", KERNELS)
     tiled_element_ns: float = fact(0.02, "ns per element", "Its elements beyond one", KERNELS)
     tiled_byte_ns: float = fact(0.15, "ns per element", "The same, elements of one byte", KERNELS)
-    tiled_functions_ns: Mapping[str, tuple[float, float]] = fact(
+    tiled_functions_ns: Mapping[str, tuple[float, float, float]] = fact(
         tables.TILED_FUNCTIONS,
         "ns per element",
         "The same, functions that a loop computes sooner",
         KERNELS,
     )
-    looped_functions_ns: Mapping[str, tuple[float, float]] = fact(
+    looped_functions_ns: Mapping[str, tuple[float, float, float]] = fact(
         tables.LOOPED_FUNCTIONS, "ns per element", "What a loop loses to a tile", KERNELS
     )
 

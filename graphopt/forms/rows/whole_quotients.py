@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
@@ -48,10 +49,7 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     """The quotient towards zero, or what it leaves."""
     dims = operation.results[0].dims  # jax lets operands of one element along a dimension through
-    x, y = (
-        lax.broadcast_in_dim(a, dims, range(len(dims))) if a.ndim else lax.broadcast(a, dims)
-        for a in operands
-    )
+    x, y = (jnp.broadcast_to(a, dims) for a in operands)
     with jax.enable_x64(True):
         quotient = _quotient(x, y)
         return [quotient if operation.primitive == "div" else x - quotient * y]
@@ -65,7 +63,7 @@ def _quotient(x: Any, y: Any) -> Any:
     zero = lax.full_like(y, 0)
     if np.issubdtype(x.dtype, np.signedinteger):
         # The smallest number has no opposite; XLA lets it overflow into itself.
-        quotient = lax.select(y == lax.full_like(y, -1), zero - x, quotient)
+        quotient = lax.select(y == lax.full_like(y, -1), lax.neg(x), quotient)
     return lax.select(y == zero, lax.bitwise_not(zero), quotient)
 
 

@@ -78,7 +78,7 @@ class Restructured:
         native, fuse = kinds[batch.fields["unit"]], batch.fields["fuse"]
         if not native.any():
             return out
-        fused_somewhere = [bool(some) for some in np.ravel(fuse.any(axis=0))]
+        fused_somewhere: list[bool] = np.ravel(fuse.any(axis=0)).tolist()
         nowhere = np.zeros(len(batch), np.bool_)
         known: dict[int, NDArray[np.bool_]] = {}
 

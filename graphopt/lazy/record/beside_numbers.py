@@ -113,8 +113,7 @@ def _recorded_anew(local: Recorder, op: Op, node: Node, value: Any, position: in
     own = number_type(kind, node.aval)
     if own is None or value == 0 or value == 1:
         return None
-    recording = local.recording
-    place = node.move.slot if node.recording is recording else recording.slots.get(node)
+    place = local.recording.place(node)
     avals = (node.aval, own.aval) if position else (own.aval, node.aval)
     instr = op.table.get(((), avals))
     if place is None or instr is None:

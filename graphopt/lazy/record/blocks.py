@@ -16,8 +16,6 @@ from graphopt.lazy.core.node import CONST, SCALAR, Instr, Node, Op, in_order, tu
 from graphopt.lazy.core.source_lines import Source
 from graphopt.lazy.record import recorder
 
-_new: Final[Any] = object.__new__
-
 BLOCK: Final = Op("block", lambda *_: None)
 """Several operations; its only parameter is the `Block`. Plans never contain it."""
 
@@ -161,22 +159,12 @@ def follow_block(block: Block, codes: tuple[int, ...]) -> list[Any] | None:
             return None
         move = known
     whole = recorder.entered(local, move)._node
-    recording, values, handles = local.recording, local.values, local.handles
-    kind, outputs = recorder.tensor_class, []
+    values, outputs = local.values, []
     for part in block.parts:
         move = local.next
-        if move.instr is part and values[move.a] is whole and not move.merged:
+        if move.instr is part and values[move.a] is whole:
             local.next = move.next
-            node = Node()
-            node.move = move
-            node.recording = recording
-            node.aval = move.aval
-            node.data = None
-            values.append(node)
-            tensor = _new(kind)
-            tensor._node = node
-            handles.append(tensor)
-            outputs.append(tensor)
+            outputs.append(recorder.result(local, move))
         else:
             outputs.append(recorder.record_known(part, (whole,)))
     found = [outputs[k] for k in block.results]

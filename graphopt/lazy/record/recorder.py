@@ -143,8 +143,7 @@ def unlike_one(local: Recorder, op: Op, a: Node) -> Any:
             return result(local, move)
     elif move is local.end:
         instr = op.table.get(((), (a.aval,)))
-        recording = local.recording
-        place = a.move.slot if a.recording is recording else recording.slots.get(a)
+        place = local.recording.place(a)
         if instr is not None and place is not None:
             codes = (place,)
             return extended(local, instr, codes, codes, False, _here(3), None)
@@ -155,9 +154,7 @@ def unlike_two(local: Recorder, op: Op, a: Node, b: Node) -> Any:
     """`record2` where an operation does not follow at first sight."""
     if local.next is local.end:
         instr = op.table.get(((), (a.aval, b.aval)))
-        recording = local.recording
-        place = a.move.slot if a.recording is recording else recording.slots.get(a)
-        other = b.move.slot if b.recording is recording else recording.slots.get(b)
+        place, other = local.recording.place(a), local.recording.place(b)
         if instr is not None and place is not None and other is not None:
             codes = (place, other)
             return extended(local, instr, codes, codes, False, _here(3), None)
@@ -205,7 +202,7 @@ def extended(
     local: Recorder, instr: Instr, codes: Any, operands: Any, unique: bool, src: Any, kind: Any
 ) -> Any:
     """Records an operation anew; its operands have their places, and no trace is followed."""
-    values, last = local.values, local.end.parent
+    last = local.end.parent
     move: Move = _new(Move)
     move.parent = last
     move.instr = instr
@@ -216,26 +213,16 @@ def extended(
     move.src = src
     move.kind = kind
     move.cuts = move.blocks = None
-    place = len(values)
+    place = len(local.values)
     slot = place if unique else local.equal.setdefault((instr, operands), place)
     move.slot = slot
-    if slot == place:
+    move.merged = slot != place
+    move.total = last.total
+    if not move.merged:
         recipe = instr.op.recipe
-        move.total = last.total + (1 if recipe is None else len(recipe(instr).steps))
-        move.merged = False
-        node = Node()
-        node.move = move
-        node.recording = local.recording
-        node.aval = instr.aval
-        node.data = None
-        values.append(node)
-    else:
-        move.total, move.merged = last.total, True
-        node = values[slot]
+        move.total += 1 if recipe is None else len(recipe(instr).steps)
     local.end.parent = move
-    tensor = _new(tensor_class)
-    tensor._node = node
-    local.handles.append(tensor)
+    tensor = result(local, move)
     if move.total > local.limit or local.recording.held_bytes > local.recording.limit_bytes:
         _look_at_limits(local, move)
     return tensor
@@ -252,17 +239,7 @@ def entered(local: Recorder, move: Move) -> Any:
     """Follows a move whose operands have their places."""
     recording = local.recording
     local.next = move.next
-    if move.merged:
-        return result(local, move)
-    node = Node()
-    node.move = move
-    node.recording = recording
-    node.aval = move.aval
-    node.data = None
-    local.values.append(node)
-    tensor = _new(tensor_class)
-    tensor._node = node
-    local.handles.append(tensor)
+    tensor = result(local, move)
     if move.total > local.limit or recording.held_bytes > recording.limit_bytes:
         _look_at_limits(local, move)
     return tensor

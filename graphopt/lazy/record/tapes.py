@@ -139,12 +139,11 @@ def place_of(tape: Tape, groups: Sequence[Sequence[Node]]) -> Place | None:
     recording, now = local.recording, local.next.parent
     if len(tape.parts) != 1 or tape.parts[0][0] is not recording or now is None:
         return None
-    slots = recording.slots
     _, start, last = tape.parts[0]
     key: list[Any] = [start, last]
     for group in groups:
         for node in group:
-            key.append(node.move.slot if node.recording is recording else slots.get(node))
+            key.append(recording.place(node))
         key.append(0)  # no place
     if None in key:
         return None

@@ -110,7 +110,8 @@ class Recorder:
         if self.root is not None and self.root is traces.tree.root:
             assert self.fork is not None
             last = self.end.parent
-            if traces.add_to_tree(self.fork, last) is last:
+            self.fork = traces.add_to_tree(self.fork, last)
+            if self.fork is last:
                 self.next = last.next
 
     def live(self) -> list[Node]:

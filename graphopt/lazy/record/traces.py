@@ -147,18 +147,13 @@ class Recording:
             return code < len(values) and values[code] is node
         if node.data is None:
             return False
-        instr, aval = node.instr, node.aval
+        instr = node.instr
         if instr is None:
-            if aval.id != -code:
+            if node.aval.id != -code:
                 return False
         elif instr.id != -code or instr.op is not CONST:
             return False
-        place = len(values)  # `_entered`, written out
-        if self.slots.setdefault(node, place) != place:
-            return False
-        values.append(node)
-        self.held_bytes += aval.nbytes
-        return True
+        return self._entered(node)
 
     def agrees(self, inputs: tuple[Node, ...], codes: tuple[int, ...]) -> bool:
         """Whether operands stand in the trace as codes say; gives new ones their places if so.

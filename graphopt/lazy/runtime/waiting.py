@@ -54,8 +54,8 @@ class Waiting:
         return self.row >= WAITED_BEFORE
 
     def changes_now(self, plan: Plan) -> bool:
-        """Whether a compiled graph is to be compiled anew; counted if so."""
-        if abs(self.row) < REPEATS or self.compiled is self.wanted or self.changes >= MAX_CHANGES:
+        """Whether a graph compiled for the other kind is compiled anew; looked at `MAX_CHANGES` times."""
+        if abs(self.row) < REPEATS or self.changes >= MAX_CHANGES:
             return False
         self.changes += 1
         return sum(step.instr.aval.size for step in plan.steps) <= MAX_ELEMENTS

@@ -14,12 +14,14 @@ bodies of loops, where the order of kernels that run often counts for more.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from graphopt.costs.opaque import is_wall
+from graphopt.hlo import Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
@@ -49,7 +51,7 @@ def apply(context: Context) -> Edit | None:
     """Makes the shortest loop kernels native, as many as together are a small part of the program."""
     if context.decisions.same_as(context.graph.default):
         return None
-    timed = sorted((_kernel_ns(context, node), node) for node in _candidates(context))
+    timed = sorted(_candidates(context))
     total = np.cumsum([ns for ns, _ in timed])
     count = int(np.searchsorted(total, LIMITS.max_share * program_ns(context), side="right"))
     chosen = [node for _, node in timed[: min(count, LIMITS.max_kernels)]]
@@ -60,9 +62,9 @@ def apply(context: Context) -> Edit | None:
     return context.edit(wanted, 0.0, f"{len(chosen)} kernels of next to no time compile sooner")
 
 
-def _candidates(context: Context) -> list[int]:
-    """Roots of short loop kernels of XLA's that run once, outside native code, and may become native."""
-    graph, decisions = context.graph, context.decisions
+def _candidates(context: Context) -> list[tuple[float, int]]:
+    """Nanoseconds and roots of short loop kernels of XLA's that run once, and may become native."""
+    graph, decisions, model = context.graph, context.decisions, context.model
     loops = [index for index, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
     roots = (
         ~decisions.fuse
@@ -79,36 +81,32 @@ def _candidates(context: Context) -> list[int]:
         if tuple(graph.dim_lists[node]) in joined:
             continue  # it may be the kernel of several outputs
         if is_root(context, node) and not is_wall(graph, node):
-            kinds[_kind(context, node)].append(node)
-    single = [nodes[0] for nodes in kinds.values() if len(nodes) == 1]
-    return [node for node in single if _is_little(context, node)]
+            members = model.members(decisions.fuse, node)
+            kinds[_kind(graph, members)].append((node, members))
+    others = frozenset({"dot", "copy", *context.costs.function_ns})
+    single = [kernels[0] for kernels in kinds.values() if len(kernels) == 1]
+    plain = [node for node, members in single if _is_plain(context, members, others)]
+    timed = ((model.cluster_ns(decisions.fuse, node), node) for node in plain)
+    return [(ns, node) for ns, node in timed if ns < LIMITS.max_kernel_ns]
 
 
-def _kind(context: Context, root: int) -> tuple[object, ...]:
+def _kind(graph: Graph, members: Sequence[int]) -> tuple[object, ...]:
     """What a kernel computes, equal for kernels that XLA compiles once."""
-    graph = context.graph
     return tuple(
         (graph.ops[node].name, tuple(graph.dim_lists[node]), graph.source.shapes[node].element_type)
-        for node in context.model.members(context.decisions.fuse, root)
-    )
-
-
-def _is_little(context: Context, root: int) -> bool:
-    """True for a short kernel that XLA would emit as a loop."""
-    graph, model, decisions = context.graph, context.model, context.decisions
-    members = model.members(decisions.fuse, root)
-    plain = all(
-        graph.ops[node].kind is not OpKind.CONTROL
-        and graph.ops[node].name not in ("dot", "copy", *context.costs.function_ns)
-        and node not in model.windows
         for node in members
     )
-    return plain and _kernel_ns(context, root) < LIMITS.max_kernel_ns
 
 
-def _kernel_ns(context: Context, root: int) -> float:
-    """Nanoseconds of a kernel on one core."""
-    return context.model.cluster_ns(context.decisions.fuse, root)
+def _is_plain(context: Context, members: Sequence[int], others: frozenset[str]) -> bool:
+    """True for a kernel that XLA would emit as a loop without windows and operations of those names."""
+    graph = context.graph
+    return not any(
+        graph.ops[node].kind is OpKind.CONTROL
+        or graph.ops[node].name in others
+        or node in context.model.windows
+        for node in members
+    )
 
 
 STEP: Final = Step(

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from graphopt.costs.elements import FLOATS
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
@@ -16,8 +17,7 @@ from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step
 
-_QUOTIENTS: Final = frozenset({"divide", "remainder"})
-_INTEGERS: Final = frozenset({DType.S8, DType.S16, DType.S32, DType.S64})
+_NO_TIME: Final = (0.0, 0.0, 0.0)
 
 
 def apply(context: Context) -> Edit | None:
@@ -30,8 +30,8 @@ def apply(context: Context) -> Edit | None:
             continue
         if context.is_inside_native(root):
             continue
-        members = list(context.model.members(decisions.fuse, root))
-        if not is_tiled(graph, root, members) or _divides_integers(graph, members):
+        members = context.model.members(decisions.fuse, root)
+        if not is_tiled(graph, root, members):
             continue
         saved_ns = _saved_ns(context, root, members)
         if saved_ns > 0.0:
@@ -56,21 +56,10 @@ def _saved_ns(context: Context, root: int, members: Sequence[int]) -> float:
 
 def _function_ns(context: Context, node: int) -> float:
     """Nanoseconds that the tiled generator takes longer for an element of one operation."""
-    name, dtype = context.graph.ops[node].name, int(context.graph.dtype[node])
-    place = int(dtype in (DType.F64, DType.C128))
-    tiled, looped = (
-        table.get(name, (0.0, 0.0))[place]
-        for table in (context.costs.tiled_functions_ns, context.costs.looped_functions_ns)
-    )
-    return tiled - looped
-
-
-def _divides_integers(graph: Graph, members: Sequence[int]) -> bool:
-    """True for kernels with whole quotients, of which only the tiled generator makes vector code."""
-    return any(
-        graph.ops[node].name in _QUOTIENTS and int(graph.dtype[node]) in _INTEGERS
-        for node in members
-    )
+    name, dtype, costs = context.graph.ops[node].name, int(context.graph.dtype[node]), context.costs
+    place = 1 if dtype == DType.F64 else 0 if dtype in FLOATS else 2
+    tiled, looped = costs.tiled_functions_ns, costs.looped_functions_ns
+    return tiled.get(name, _NO_TIME)[place] - looped.get(name, _NO_TIME)[place]
 
 
 def _tile_width(graph: Graph, root: int, widest: int) -> int:

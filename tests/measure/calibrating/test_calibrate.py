@@ -68,13 +68,13 @@ def test_facts_that_name_this_command_are_measured_by_it():
 @pytest.mark.slow
 def test_a_real_calibration_is_plausible():
     lines: list[str] = []
-    found = calibrate(lines.append, budget_s=60.0, answer_s=30.0)
+    found = calibrate(lines.append, budget_s=30.0, answer_s=30.0)
     assert found.kind == own_kind()
     assert lines[0] == f"measuring this machine: {NAMES[0]} (1 of {len(NAMES)})"
-    # On a busy machine a time may come out as none: that is said, and the value of the table stands.
-    missed = {note.partition(":")[0] for note in found.notes}
-    expected = [name for probe in PROBES if probe.name not in missed for name in probe.facts]
-    assert missed <= set(NAMES) and len(missed) <= 3, found.notes
+    assert all(note.startswith("hand-over: ") for note in found.notes), found.notes
+    expected = [name for probe in PROBES for name in probe.facts]
+    if found.notes:  # one core, or one that other programs keep busy
+        expected = [name for name in expected if name not in ("handover_ns", "split_ns")]
     assert [fact.name for fact in found.measured] == expected
     assert all(fact.plausible for fact in found.measured if fact.name in found.facts)
     assert set(found.facts) == {fact.name for fact in found.measured if fact.note == "differs"}

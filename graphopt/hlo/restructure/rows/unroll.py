@@ -179,12 +179,11 @@ def _cloned(site: Site, instruction: Any, operands: list[Value], folder: Folder)
     if instruction.opcode != "fusion":
         return site.block.clone(instruction, operands)
     given = site.computations[instruction.called_computation_ids[0]]
-    number = site.block.editor.new_computation_id()
     known = folder.known_in(given, operands)
     whole = known.get(given.root_id & LOCAL_ID)
     if whole is not None:
         return folder.constant(whole, instruction.shape)
-    body = _cloned_body(given, number)
+    body = _cloned_body(site.block, given)
     write_known(body, known)
     root = next(i for i in body.instructions if i.id == body.root_id)
     _register(site.block, body)
@@ -199,11 +198,10 @@ def _cloned(site: Site, instruction: Any, operands: list[Value], folder: Folder)
     return value
 
 
-def _cloned_body(body: Any, number: int) -> Any:
-    """The body again, as computation `number`."""
+def _cloned_body(block: Block, body: Any) -> Any:
     proto = HloComputationProto()
     proto.CopyFrom(body)
-    proto.id = number
+    proto.id = block.editor.new_computation_id()
     proto.name = f"{body.name}.{proto.id}"
     return proto
 
