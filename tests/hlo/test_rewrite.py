@@ -63,6 +63,15 @@ def test_random_legal_decisions_compute_the_same(name, seed, change):
     verify(proto_of(rewritten.data), parse(program.data))
 
 
+@pytest.mark.parametrize("name", ["gather_scatter", "mlp_grad", "reductions"])
+def test_new_operations_are_kernels_or_native(name):
+    """jaxlib 0.12 compiles no operation outside a fusion, and no module of these has one by default."""
+    graph = captured(name).graph
+    for seed in range(16):
+        decisions = graph.masks.sample(np.random.default_rng(seed), graph.default, 0.6)
+        verify(proto_of(rewrite(graph, decisions).data))
+
+
 def all_single_changes(graph: Graph) -> Iterator[tuple[str, int, int]]:
     for field in FIELDS:
         default = getattr(graph.default, field)

@@ -58,6 +58,8 @@ def verify(
             raise _violation(rule, name, message)
     for name, message in _fused_operations(module, original):
         raise _violation("fused-operation", name, message)
+    for name, message in _lone_operations(module, original):
+        raise _violation("lone-operation", name, message)
     if original is not None:
         check_signature(module, original)
     _check_in_place(module)
@@ -300,6 +302,31 @@ def _region(module: ModuleIndex, computation: ComputationIndex) -> Iterator[Find
                 i.opcode == "scatter" for i in called.instructions
             ):
                 yield instruction.name, "a native region cannot contain scatter"
+
+
+def _lone_operations(module: ModuleIndex, original: ModuleIndex | None) -> Iterator[Finding]:
+    """Operations outside any fusion where kernels are called one by one: jaxlib 0.12 compiles none."""
+    given = {i.opcode for i in _lone(original)} if original is not None else set()
+    for instruction in _lone(module):
+        if instruction.opcode not in given:
+            yield instruction.name, f"{instruction.opcode} must be part of a fusion"
+
+
+_WITHOUT_KERNEL: Final = frozenset({"constant", "bitcast", "copy"})
+"""Fusible operations that XLA computes by other means than a kernel."""
+
+
+def _lone(module: ModuleIndex) -> Iterator[Instruction]:
+    """Fusible operations that stand bare outside native code."""
+    native: set[int] = set()
+    for computation in reversed(list(module.graph_computations())):  # callers first
+        inside = computation.id in native
+        for instruction in computation.instructions:
+            if inside or is_small_call(instruction):
+                native.update(instruction.called)
+            op = OP_BY_NAME.get(instruction.opcode)
+            if op is not None and op.fusible and not inside and op.name not in _WITHOUT_KERNEL:
+                yield instruction
 
 
 def _is_native_dot(computation: ComputationIndex, dot: Instruction) -> bool:

@@ -238,9 +238,13 @@ class ClusterFormer:
         return not self._left_bare(node)
 
     def _left_bare(self, node: int) -> bool:
-        """True for an operation outside any fusion by default, where nothing is decided anew."""
+        """True in native code for an operation outside any fusion, where nothing is decided anew.
+
+        Elsewhere it becomes a kernel: jaxlib 0.12 compiles no operation by itself; XLA leaves none.
+        """
         return (
             self.graph.source.bare[node]
+            and self.kinds[self.unit[node]] is UnitKind.NATIVE
             and self.unit[node] == self.default_unit[node]
             and not any(self.fuse[o] for o in self.graph.operand_lists[node])
         )

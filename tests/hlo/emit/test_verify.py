@@ -358,6 +358,10 @@ def use_before_definition(p: Any) -> None:
     move_behind(p, "own", "negate_fusion")
 
 
+def compute_without_a_kernel(p: Any) -> None:
+    at(p, "own").opcode = "negate"
+
+
 DEFECTS: list[tuple[Callable[[Any], None], str, str]] = [
     (repeat_a_name, "unique-names", "sine"),
     (move_a_callee_to_the_end, "callees-first", "tanh_fusion"),
@@ -389,6 +393,7 @@ DEFECTS: list[tuple[Callable[[Any], None], str, str]] = [
     (sort_in_a_region, "native-region", "next"),
     (call_the_library_in_a_region, "native-region", "exponential_fusion"),
     (scatter_in_a_region, "native-region", "exponential_fusion"),
+    (compute_without_a_kernel, "lone-operation", "own"),
     (change_the_result, "entry-result", "main"),
     (return_something_else, "entry-result", "main"),
     (change_a_parameter, "entry-parameters", "main"),
@@ -417,7 +422,8 @@ def test_a_defect_is_found(edit, rule, where, copied):
 
 def test_every_check_has_a_defect():
     tested = {rule for _, rule, _ in DEFECTS}
-    always = {"structure", "entry-result", "entry-parameters", "in-place-order", "fused-operation"}
+    always = {"structure", "entry-result", "entry-parameters", "in-place-order"}
+    always |= {"fused-operation", "lone-operation"}
     assert tested == {rule for rule, _ in _CHECKS} | always
 
 
