@@ -63,6 +63,24 @@ FORMATS = {
         {"jax": "0.11.2", "models": {"m": {"ms": {"default": 2.0, "graphopt": 1.0}, "equal": True,
                                            "default": [2.0, 1.9, 2.1], "compile_s": [1.0, 2.0]}}}
     ),
+    "throughput": json.dumps(
+        {"gain": 4.0, "rows": [{"nodes": 1, "requests": 8, "start_s": 1.0, "seconds": 16.0, "per_s": 0.5,
+                                "busy": 1.0}]}
+    ),
+    "simulation": json.dumps(
+        {"service_times": {}, "rows": [{"machines": 1000, "drivers": 4, "duels_per_s": 9.0, "rows_per_s": 9.0,
+                                        "machine_busy": 0.5, "driver_busy": 1.0, "store_busy": 0.1}]}
+    ),
+    "stores": json.dumps(
+        [{"store": "SQLite", "what": "write", "median_ms": 0.1, "p99_ms": 0.2, "most_ms": 0.3, "count": 9}]
+    ),
+    "background": json.dumps(
+        {"jax": "0.11.2", "rows": [{"program": "p", "runs": [{"ms": 3.0}, {"ms": 3.0}, {"ms": 1.0}],
+                                    "tuning": {"seconds": 9.0}, "in_turn": {
+                                        "beside_untuned": [3.0, 2.9, 3.1], "equal": True,
+                                        "beside_default": [4.0, 3.9, 4.1]}}]}
+    ),
+    "counts": json.dumps({"command": "python -m benchmarks.fleet equality", "counts": {"compared": 9}}),
     "fuzzing": "> 12 trials on 3 programs in 2 s: 11 ok, 0 wrong, 0 compile error, 0 run error, "
     "0 abort, 1 hang",
     "libraries": "fetched\n| library | tests ended in both | passed in both | failed with | failed without "

@@ -52,7 +52,7 @@ def test_what_is_written_or_handed_out_is_copied_first():
     assert sorted(order) == sorted(names.values())
     assert order[order.index("p") + 1] == "p.released"
     assert order[order.index("q") + 1] == "q.released"
-    verify(module.proto)
+    verify(module.proto, parse(hlo_from_text(TEXT)))
 
 
 def moved(x, y, i):

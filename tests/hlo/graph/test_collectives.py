@@ -152,7 +152,7 @@ def test_another_order_is_not_handed_to_xla():
     del entry.instructions[:]
     entry.instructions.extend(moved)
     write_schedule(proto)
-    verify(proto)
+    verify(proto, parse(proto.SerializeToString()))
     with pytest.raises(VerificationError, match="another order") as caught:
         verify(proto, parse(module_of()))
     assert caught.value.rule == "collective-order"
