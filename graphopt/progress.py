@@ -7,6 +7,7 @@ its standard error. It is gone when the work ends.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,7 +62,10 @@ def live(console: Console, counted: bool = True) -> Progress:
 
 @contextmanager
 def _interrupted() -> Iterator[threading.Event]:
-    """Set once Ctrl-C was pressed: Python drops the exception where a finalizer happens to run."""
+    """Set once Ctrl-C was pressed: Python drops the exception where a finalizer happens to run.
+
+    What it would print about that is left out, since the interrupt is raised with the next step.
+    """
     pressed = threading.Event()
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield pressed  # somebody else's business
@@ -71,14 +75,20 @@ def _interrupted() -> Iterator[threading.Event]:
         pressed.set()
         signal.default_int_handler(number, frame)
 
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        if not (pressed.is_set() and args.exc_type is KeyboardInterrupt):
+            tell(args)
+
     try:
         before = signal.signal(signal.SIGINT, handler)
     except ValueError:  # not the main thread, which alone is interrupted
         yield pressed
         return
+    tell, sys.unraisablehook = sys.unraisablehook, unraisable
     try:
         yield pressed
     finally:
+        sys.unraisablehook = tell
         signal.signal(signal.SIGINT, before)
 
 

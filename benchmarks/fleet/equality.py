@@ -82,7 +82,8 @@ def run(count: int, out: Path) -> None:
     result = summary(rows)
     Console(width=100).print(_table(result))
     if not interrupted():
-        write(out, "equality", {**result, "duels": rows})
+        found = {"command": "python -m benchmarks.fleet equality", "counts": counts(result)}
+        write(out, "equality", {**result, **found, "duels": rows})
 
 
 def _rows(name: str, looks: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
@@ -108,6 +109,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "root_mean_square_difference": float(np.sqrt((between**2).mean())),
         "expected_of_noise_alone": float(noise),
     }
+
+
+def counts(result: dict[str, Any]) -> dict[str, float]:
+    """The same with a number each."""
+    flat = {key: value for key, value in result.items() if not isinstance(value, list)}
+    low, high = result["mean_difference_interval"]
+    flat |= {"mean difference, low": low, "mean difference, high": high}
+    return {key.replace("_", " "): value for key, value in flat.items()}
 
 
 def _table(result: dict[str, Any]) -> Table:

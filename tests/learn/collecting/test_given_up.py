@@ -10,6 +10,7 @@ import sys
 import pytest
 from rich.console import Console
 from support.fleet import Disturbed
+from support.shared import shared
 
 from benchmarks.faults import GOOD_ANSWER
 from graphopt.errors import MeasureError, UnsupportedModuleError
@@ -87,11 +88,15 @@ def tasks_of(rows):
 @pytest.fixture
 def whole(tmp_path, tmp_path_factory):
     """Keys of the duels that nobody disturbs."""
-    folder = tmp_path_factory.mktemp("whole")
-    status, _ = collected(folder)
-    rows = found(folder)
-    assert status == 0 and len(rows) > SINGLES
-    return set(rows)
+
+    def make():
+        folder = tmp_path_factory.mktemp("whole")
+        status, _ = collected(folder)
+        rows = found(folder)
+        assert status == 0 and len(rows) > SINGLES
+        return set(rows)
+
+    return shared("given-up-whole", make)
 
 
 def test_a_child_that_dies_while_a_task_is_prepared_is_asked_again(tmp_path, monkeypatch, whole):
