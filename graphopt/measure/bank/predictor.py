@@ -14,7 +14,9 @@ that a search measures more and trusts predictions less.
 
 from __future__ import annotations
 
+import functools
 import logging
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -143,9 +145,10 @@ class KernelModel:
         elif len(usable) >= MIN_KERNELS:
             rng = np.random.default_rng(seed)
             inputs = self._inputs(features)
-            for _ in range(MEMBERS):
-                drawn = rng.integers(len(usable), size=len(usable))
-                self._members.append(_tree(inputs[drawn], np.log(ns[drawn])))
+            with _one_thread():
+                for _ in range(MEMBERS):
+                    drawn = rng.integers(len(usable), size=len(usable))
+                    self._members.append(_tree(inputs[drawn], np.log(ns[drawn])))
 
     @property
     def knows_regions(self) -> bool:
@@ -175,8 +178,23 @@ class KernelModel:
         if not self._members:
             return self._linear(features), np.full(len(features), 0.7)
         inputs = self._inputs(features)
-        logs = np.stack([m.predict(inputs) for m in self._members])
+        with _one_thread():
+            logs = np.stack([m.predict(inputs) for m in self._members])
         return np.exp(logs.mean(axis=0)), logs.std(axis=0) + 0.05
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """scikit-learn with one thread: more gain nothing on so few rows, and wait for busy cores."""
+    limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="openmp")
+    return limited
+
+
+@functools.cache
+def _controller() -> Any:
+    import sklearn.ensemble  # noqa: F401 - its libraries are those that are limited
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _tree(inputs: Floats, targets: Floats) -> Any:
