@@ -1,5 +1,6 @@
 """What every test needs before it imports jax."""
 
+import gc
 import os
 import shutil
 import signal
@@ -31,6 +32,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 settings.register_profile("suite", derandomize=True)
 settings.register_profile("explore")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _old_objects_are_not_looked_at_again():
+    """What earlier modules left alive, captured programs among it, would be traversed by every collection."""
+    gc.freeze()
 
 
 @pytest.fixture

@@ -95,6 +95,20 @@ def _apply_function(max_grad_norm: float) -> Any:
     return jax.jit(apply)
 
 
+@jax.jit
+def _added(one: Any, other: Any) -> Any:
+    """Sums of two trees; jitted, as a call per leaf costs more than the sums."""
+    return jax.tree.map(jnp.add, one, other)
+
+
+@jax.jit
+def _divided(tree: Any, by: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf / by, tree)
+
+
+_averaged = jax.jit(optax.incremental_update)
+
+
 def update_epoch(
     learner: Learner,
     batches: Sequence[Batch],
@@ -119,23 +133,22 @@ def update_epoch(
     measured: list[dict[str, jax.Array]] = []
     for batch in batches:
         gradients, metrics = compute(learner.parameters, batch, weights)
-        total = gradients if total is None else jax.tree.map(jnp.add, total, gradients)
+        total = gradients if total is None else _added(total, gradients)
         measured.append(metrics)
     means = {
         name: float(np.mean([float(metrics[name]) for metrics in measured])) for name in measured[0]
     }
     if means["ppo/kl"] > max_kl:
         return learner, means, False
-    mean = jax.tree.map(lambda g: g / len(batches), total)
     parameters, state, norm = _apply_function(max_grad_norm)(
         learner.parameters,
         learner.optimizer_state,
-        mean,
+        _divided(total, np.float32(len(batches))),
         np.float32(rate),
         np.float32(weight_decay),
     )
     means["ppo/grad_norm"] = float(norm)
     average = parameters
     if averaging:
-        average = optax.incremental_update(parameters, learner.average, 1.0 - averaging)
+        average = _averaged(parameters, learner.average, np.float32(1.0 - averaging))
     return Learner(learner.model, parameters, state, average), means, True
