@@ -43,8 +43,9 @@ _REWRITING: Final = frozenset(row.name for row in TABLE if row.needed)
 KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "0.10.2": _REWRITING,
     "0.11.2": _REWRITING | {"donation"},
+    "0.12.0.1": _REWRITING | {"donation"},
 }
-"""jaxlib version -> what holds there: those that the tests run with need no probes."""
+"""jaxlib version -> what holds there: those that graphopt was tested with need no probes."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """Loops over small tensors become native code: there, dispatch of tiny kernels dominates.
 
-What keeps a loop from that, such as a scatter or a call into LAPACK, is replaced.
+What keeps a loop from that, such as a scatter or a call into LAPACK, is replaced. Loops that XLA makes native
+itself, most of them from jaxlib 0.12 on, get the forms that are fast there: XLA leaves what is inside as it
+was for kernels.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Final
 from graphopt.costs.model import LoopCosts, trips
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
-from graphopt.policy.heuristic.support.native_code import make_native
+from graphopt.policy.heuristic.support.native_code import make_native, open_inside
 from graphopt.policy.heuristic.support.step import Step, limit
 
 MAX_NATIVE_CODE: Final = 2800.0
@@ -58,17 +60,22 @@ LIMITS: Final = Limits()
 
 
 def apply(context: Context) -> Edit | None:
-    """Makes loops native, outermost first."""
+    """Makes loops native, outermost first, and changes the inside of those that are."""
     model, allowed = context.model, context.masks.unit[:, context.native]
     wanted = context.decisions.copy()
     inside: set[int] = set()
     chosen = []
     saved = 0.0
     for node in sorted(model.callees, reverse=True):  # callers before callees
-        if int(context.graph.computation[node]) in inside or wanted.unit[node] == context.native:
+        if int(context.graph.computation[node]) in inside:
             inside.update(model.callees[node])
             continue
         cost = model.control(node)
+        if wanted.unit[node] == context.native:
+            inside.update(model.callees[node])
+            if cost.code <= LIMITS.max_code:
+                open_inside(context, wanted, node)
+            continue
         if context.graph.ops[node].name != "while" or not allowed[node]:
             continue
         if cost.code <= LIMITS.max_code and _pays(context, node, cost):
@@ -76,7 +83,8 @@ def apply(context: Context) -> Edit | None:
             inside.update(model.callees[node])
             chosen.append(node)
             saved += (cost.default_ns(model.cores) - cost.native_ns()) * context.executions(node)
-    return context.edit(wanted, saved, f"{len(chosen)} loops as native functions")
+    what = f"{len(chosen)} loops as native functions" if chosen else "forms inside native loops"
+    return context.edit(wanted, saved, what)
 
 
 def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
@@ -94,7 +102,7 @@ def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
 
 STEP: Final = Step(
     name="native loops",
-    summary="Loops over small tensors become one native function each; what keeps them from it is replaced.",
+    summary="Loops over small tensors become one native function each, in the forms that are fast there.",
     apply=apply,
     limits=LIMITS,
 )

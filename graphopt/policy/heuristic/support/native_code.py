@@ -21,10 +21,10 @@ from graphopt.policy.heuristic.support.walls import open_walls, unroll
 def make_native(context: Context, wanted: Decisions, loop: int) -> None:
     """Makes a loop native, its walls replaced and its products in the faster form; changes `wanted`."""
     wanted.unit[loop] = context.native
-    _open_inside(context, wanted, loop)
+    open_inside(context, wanted, loop)
 
 
-def _open_inside(context: Context, wanted: Decisions, loop: int) -> None:
+def open_inside(context: Context, wanted: Decisions, loop: int) -> None:
     """Replaces what keeps a loop from being native, also in the loops inside it."""
     graph, callees = context.graph, context.model.callees
     for index in callees[loop]:
@@ -34,7 +34,7 @@ def _open_inside(context: Context, wanted: Decisions, loop: int) -> None:
         for node in nodes:
             write_faster(context, wanted, node)
             if node in callees and not unroll(graph, wanted, node):
-                _open_inside(context, wanted, node)
+                open_inside(context, wanted, node)
 
 
 def write_faster(context: Context, wanted: Decisions, node: int) -> None:

@@ -15,6 +15,27 @@ def test_a_loop_of_small_kernels_becomes_native():
     assert "unit" in fields_of(edit) and edit.saved_ns > 0
 
 
+def few_numbers(x):
+    """A loop over so few numbers that every jaxlib makes it native, with a short loop inside."""
+
+    def step(_, c):
+        return jax.lax.fori_loop(0, 3, lambda i, d: d * 0.5 + i, c)
+
+    return jax.lax.fori_loop(0, 20, step, x)
+
+
+def test_a_short_loop_inside_one_that_is_native_by_default_is_written_out():
+    edit = check_acts(NAME, few_numbers, normal(2))
+    assert fields_of(edit) == {"restructure"}
+
+
+def test_what_is_native_by_default_and_has_nothing_to_change_stays():
+    def halves(x):
+        return jax.lax.fori_loop(0, 20, lambda _, c: c * 0.5, x)
+
+    assert edit_of(NAME, halves, normal(2)) is None
+
+
 def test_a_program_without_a_loop_stays():
     assert edit_of(NAME, jnp.tanh, normal(64, 64)) is None
 
