@@ -23,7 +23,7 @@ from benchmarks.fleet.service_times import PATH
 from benchmarks.progress import counted
 
 MACHINES: Final = (1, 10, 100, 1000)
-DRIVERS: Final = (1, 4, 16, 64)
+DRIVERS: Final = (1, 16, 64)
 
 BATCH: Final = 8
 """Duels of a request."""

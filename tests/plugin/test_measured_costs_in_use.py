@@ -13,7 +13,7 @@ from graphopt.cli import main
 from graphopt.evaluate.commands import calibrate as command
 from graphopt.lazy.runtime import optimizer
 from graphopt.machine import CpuCosts, cost_rows, cost_tables, costs_for, own_costs, own_kind, probe
-from graphopt.machine.cost_rows import CostRow
+from graphopt.machine.cost_rows import CostRow, default_costs
 from graphopt.machine.kinds import MachineKind, jaxlib_version
 from graphopt.machine.machine import read_vendor
 from graphopt.measure.calibrating.probes import PROBES
@@ -50,7 +50,7 @@ def test_install_takes_what_was_measured(store, unknown_kind):
     assert cache_key() != plain
     assert agrees(named("cart")(STATE))
     graphopt.install("heuristic", store=False)
-    assert own_costs() == CpuCosts() and cache_key() == plain
+    assert own_costs() == default_costs(jaxlib_version()) and cache_key() == plain
 
 
 def test_install_on_a_known_kind_has_the_row_whatever_was_measured(store, monkeypatch):
@@ -59,7 +59,7 @@ def test_install_on_a_known_kind_has_the_row_whatever_was_measured(store, monkey
     plain = cache_key()
     put_costs(store, own_kind(), SLOW, 29)
     graphopt.install("heuristic")
-    assert own_costs() == CpuCosts() and cache_key() == plain
+    assert own_costs() == default_costs(jaxlib_version()) and cache_key() == plain
 
 
 @pytest.mark.parametrize("facts", ['{"thunk_ns": -1}', "no JSON"])
@@ -68,7 +68,7 @@ def test_install_survives_damaged_costs_and_says_so(store, unknown_kind, facts):
     with store.transaction() as connection:
         connection.exec_driver_sql("UPDATE machine_costs SET facts=?", (facts,))
     graphopt.install("heuristic")
-    assert own_costs() == CpuCosts()
+    assert own_costs() == default_costs(jaxlib_version())
     assert any("measured costs of this machine are not used" in n for n in graphopt.report().notes)
     assert agrees(named("cart")(STATE))
 
@@ -76,7 +76,7 @@ def test_install_survives_damaged_costs_and_says_so(store, unknown_kind, facts):
 def test_install_survives_a_file_that_is_no_store(store, unknown_kind):
     store.path.write_bytes(b"this is no store" * 100)
     graphopt.install("heuristic")
-    assert agrees(named("cart")(STATE)) and own_costs() == CpuCosts()
+    assert agrees(named("cart")(STATE)) and own_costs() == default_costs(jaxlib_version())
 
 
 # tune().
@@ -104,7 +104,7 @@ def test_tune_goes_on_where_calibration_fails(store, unknown_kind, monkeypatch):
     monkeypatch.setattr("graphopt.measure.calibrating.calibrate.CHILD", dying)
     events = []
     result = quick(wave, X, store=store, listener=events.append)
-    assert result.verified and own_costs() == CpuCosts()
+    assert result.verified and own_costs() == default_costs(jaxlib_version())
     assert [e.message for e in events if e.stage == "calibrate"][1] == (
         "measured 0 facts; 0 differ from the defaults"
     )

@@ -8,7 +8,8 @@ import pytest
 
 from graphopt.errors import ConfigError, GraphOptError, StoreError
 from graphopt.machine import CpuCosts, own_costs, own_kind
-from graphopt.machine.cost_rows import handed_over
+from graphopt.machine.cost_rows import default_costs, handed_over
+from graphopt.machine.kinds import jaxlib_version
 from graphopt.store import Store
 from graphopt.store.machine_costs import get_costs, put_costs, use_stored_costs
 
@@ -63,7 +64,7 @@ def test_a_damaged_row_is_an_error(store, unknown_kind, column, value):
     damage(store, column, value)
     with pytest.raises(StoreError, match="damaged"):
         use_stored_costs(store)
-    assert own_costs() == CpuCosts()
+    assert own_costs() == default_costs(jaxlib_version())
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_values_that_are_no_costs_are_not_used(store, unknown_kind, name, value)
     damage(store, "facts", f'{{"{name}": {value}}}')
     with pytest.raises(ConfigError, match=f"{name} is .*doctor --calibrate"):
         use_stored_costs(store)
-    assert own_costs() == CpuCosts() and handed_over() == {}
+    assert own_costs() == default_costs(jaxlib_version()) and handed_over() == {}
 
 
 def test_stored_facts_are_used_and_forgotten_with_the_store(store, unknown_kind):
@@ -86,12 +87,12 @@ def test_stored_facts_are_used_and_forgotten_with_the_store(store, unknown_kind)
     costs = own_costs()
     assert costs.thunk_ns == 99.0
     assert costs.function_ns["tanh"] == (CpuCosts().function_ns["tanh"][0], 1.5)
-    changed = {"thunk_ns", "function_ns"}
+    changed, default = {"thunk_ns", "function_ns"}, default_costs(jaxlib_version())
     for field in dataclasses.fields(CpuCosts):
-        same = getattr(costs, field.name) == getattr(CpuCosts(), field.name)
+        same = getattr(costs, field.name) == getattr(default, field.name)
         assert same is (field.name not in changed)
     use_stored_costs(None)
-    assert own_costs() == CpuCosts() and handed_over() == {}
+    assert own_costs() == default_costs(jaxlib_version()) and handed_over() == {}
 
 
 def test_a_known_kind_reads_nothing(store, monkeypatch):
