@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -147,8 +148,30 @@ def module_name(data: bytes) -> str:
     return data[position : position + length].decode(errors="replace")
 
 
+INTERRUPT_AFTER_S: Final = 0.05
+"""Seconds in which the hook has answered XLA."""
+
+
+def interrupt_later() -> None:
+    """Raises KeyboardInterrupt in the main thread soon: out of the hook, XLA would make an error of it."""
+    main = threading.main_thread()
+    if threading.current_thread() is main:
+        again = threading.Timer(INTERRUPT_AFTER_S, signal.pthread_kill, (main.ident, signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+
 def _callback(data: bytes) -> bytes | None:
     """What XLA calls. Raising here would raise in the user's program, so nothing escapes."""
+    try:
+        return _ask(data)
+    except KeyboardInterrupt:
+        interrupt_later()
+        return None
+
+
+def _ask(data: bytes) -> bytes | None:
+    """The first answer of the subscribers; None for XLA's default."""
     subscriptions = tuple(_subscriptions)
     asked = [s for s in subscriptions if s.module_name is None]
     if len(asked) < len(subscriptions):
@@ -157,6 +180,8 @@ def _callback(data: bytes) -> bytes | None:
     for subscription in asked:
         try:
             answer = subscription.handler(data)
+        except KeyboardInterrupt:
+            raise
         except BaseException:
             _logger.exception("an HLO handler failed; the module keeps XLA's default")
             continue

@@ -84,6 +84,9 @@ def _record(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes |
     try:
         with gc_paused():
             record, answer = _answer(data, installed, start)
+    except KeyboardInterrupt:
+        xla_hook.interrupt_later()
+        record, answer = _fell_back(data, "interrupted"), None
     except BaseException as error:
         _logger.exception("graphopt failed on a module; it keeps XLA's default")
         record, answer = _fell_back(data, f"internal error {message(error)}"), None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import signal
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -306,3 +308,16 @@ def test_measuring_in_one_thread_leaves_another_threads_program_alone():
         assert compare_outputs(expected, other.result(60)).equal
         assert len(measured.result(60).modules) == 1
     assert [record.name for record in graphopt.report().records] == ["jit_other"]
+
+
+def test_an_interrupt_while_it_is_decided_reaches_the_program(monkeypatch):
+    def interrupted(graph, decisions):
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(modules, "rewrite", interrupted)
+    graphopt.install("heuristic")
+    with pytest.raises(KeyboardInterrupt):
+        named("cart")(STATE)
+        time.sleep(30.0)
+    assert graphopt.report().records[-1].reason == "interrupted"
