@@ -152,7 +152,7 @@ INTERRUPT_AFTER_S: Final = 0.05
 """Seconds in which the hook has answered XLA."""
 
 
-def interrupt_later() -> None:
+def _interrupt_later() -> None:
     """Raises KeyboardInterrupt in the main thread soon: out of the hook, XLA would make an error of it."""
     main = threading.main_thread()
     if threading.current_thread() is main:
@@ -166,7 +166,7 @@ def _callback(data: bytes) -> bytes | None:
     try:
         return _ask(data)
     except KeyboardInterrupt:
-        interrupt_later()
+        _interrupt_later()
         return None
 
 

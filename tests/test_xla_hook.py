@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -121,14 +122,16 @@ def test_an_error_does_not_reach_the_program(subscribe, caplog):
     assert "a defect" in caplog.text
 
 
-@pytest.mark.parametrize("error", [SystemExit, MemoryError])
-def test_not_even_an_exit_reaches_xla(subscribe, caplog, error):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_not_even_an_interrupt_reaches_xla(subscribe, caplog, error):
+    """In a thread: an interrupt of the main thread is raised there once more."""
+
     def fails(data: bytes) -> bytes:
         raise error
 
     subscribe(fails)
-    with caplog.at_level(logging.CRITICAL + 1, logger="graphopt"):
-        assert result() == pytest.approx(np.sin(X), abs=1e-6)
+    with caplog.at_level(logging.CRITICAL + 1, logger="graphopt"), ThreadPoolExecutor(1) as threads:
+        assert threads.submit(result).result() == pytest.approx(np.sin(X), abs=1e-6)
 
 
 @pytest.mark.parametrize("answer", ["text", 3, object(), bytearray(b"x"), True])

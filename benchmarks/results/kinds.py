@@ -333,7 +333,7 @@ KINDS: Final[dict[str, Kind]] = {
         ),
         "speedup",
     ),
-    "counts": Kind((_text("name", "what"), _value("count", "count"))),
+    "counts": Kind((_text("name", "what"), _value("count", "number"))),
     "table": Kind((_text("name", ""),)),
 }
 """Name -> kind. `table` is for printed tables of any columns: they are shown as they were printed."""

@@ -377,12 +377,20 @@ def _throughput(run: Any) -> Found:
 
 
 def _simulation(run: Any) -> Found:
-    rows = [{"name": f"{r.pop('drivers')}, {r.pop('machines'):,}", **r} for r in run["rows"]]
+    keys = ("duels_per_s", "rows_per_s", "machine_busy", "driver_busy", "store_busy")
+    rows = [
+        {"name": f"{row['drivers']}, {row['machines']:,}", **{key: row[key] for key in keys}}
+        for row in run["rows"]
+    ]
     return Found("simulation", rows, "python -m benchmarks.fleet simulation")
 
 
 def _stores(content: Any) -> Found:
-    rows = [{"name": f"{row.pop('store')}: {row.pop('what')}", **row} for row in content]
+    keys = ("median_ms", "p99_ms", "most_ms", "count")
+    rows = [
+        {"name": f"{row['store']}: {row['what']}", **{key: row[key] for key in keys}}
+        for row in content
+    ]
     return Found("stores", rows, "python -m benchmarks.stores")
 
 
@@ -417,6 +425,8 @@ def _holds(pattern: str) -> Callable[[Any], bool]:
     return lambda content: isinstance(content, str) and bool(re.search(pattern, content, re.M))
 
 
+_BACKGROUND: Final = _first_row("in_turn", "tuning")
+
 READERS: Final = (
     Reader(_has("workloads", "settings", "machine"), _evaluation),
     Reader(_first_row("xla-default", "heuristic"), _third_party),
@@ -431,7 +441,7 @@ READERS: Final = (
     Reader(_has("rows", "gain"), _throughput),
     Reader(_has("rows", "service_times"), _simulation),
     Reader(_first_row("store", "what", "median_ms"), _stores),
-    Reader(lambda content: _has("rows")(content) and "in_turn" in content["rows"][0], _background),
+    Reader(lambda content: _has("rows")(content) and _BACKGROUND(content["rows"]), _background),
     Reader(_holds(_FUZZED.pattern), _fuzzing),
     Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
     Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),

@@ -85,8 +85,8 @@ def _record(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes |
         with gc_paused():
             record, answer = _answer(data, installed, start)
     except KeyboardInterrupt:
-        xla_hook.interrupt_later()
-        record, answer = _fell_back(data, "interrupted"), None
+        state.ledger.add(_fell_back(data, "interrupted"))
+        raise  # `xla_hook` hands it on once XLA has its answer
     except BaseException as error:
         _logger.exception("graphopt failed on a module; it keeps XLA's default")
         record, answer = _fell_back(data, f"internal error {message(error)}"), None

@@ -306,8 +306,9 @@ def _region(module: ModuleIndex, computation: ComputationIndex) -> Iterator[Find
 
 def _lone_operations(module: ModuleIndex, original: ModuleIndex | None) -> Iterator[Finding]:
     """Operations outside any fusion where kernels are called one by one: jaxlib 0.12 compiles none."""
-    given = {i.opcode for i in _lone(original)} if original is not None else set()
-    for instruction in _lone(module):
+    found = list(_lone(module))
+    given = {i.opcode for i in _lone(original)} if found and original is not None else set()
+    for instruction in found:
         if instruction.opcode not in given:
             yield instruction.name, f"{instruction.opcode} must be part of a fusion"
 

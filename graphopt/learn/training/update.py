@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -95,18 +94,14 @@ def _apply_function(max_grad_norm: float) -> Any:
     return jax.jit(apply)
 
 
-@jax.jit
-def _added(one: Any, other: Any) -> Any:
-    """Sums of two trees; jitted, as a call per leaf costs more than the sums."""
-    return jax.tree.map(jnp.add, one, other)
+# Jitted: a call per leaf costs more than the arithmetic.
+_added = jax.jit(optax.tree.add)
+_averaged = jax.jit(optax.incremental_update)
 
 
 @jax.jit
 def _divided(tree: Any, by: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf / by, tree)
-
-
-_averaged = jax.jit(optax.incremental_update)
 
 
 def update_epoch(
