@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from graphopt.machine import costs_for, own_kind, probe
 from graphopt.measure.calibrating.probes import PROBES, Probe
-from graphopt.measure.calibrating.result import Calibration, MeasuredFact, facts_of
+from graphopt.measure.calibrating.result import Calibration, facts_of
 from graphopt.measure.children.child import Child, ChildFailure
 
 BUDGET_S: Final = 4.0
@@ -68,7 +68,9 @@ def calibrate(
     finally:
         run.close()
     seconds = time.perf_counter() - start
-    return Calibration(own_kind(), tuple(run.measured), tuple(run.notes), seconds)
+    kind = own_kind()
+    measured = facts_of(run.readings, costs_for(probe(), kind.jaxlib))
+    return Calibration(kind, measured, tuple(run.notes), seconds)
 
 
 @dataclass
@@ -80,7 +82,7 @@ class _Run:
         budget_s: seconds of measuring.
         answer_s: longest time of one probe.
         arguments: how a child is started.
-        measured: so far.
+        readings: so far: probe and nanoseconds.
         notes: so far.
         spent_s: seconds of measuring so far.
         children: started so far.
@@ -91,7 +93,7 @@ class _Run:
     budget_s: float
     answer_s: float
     arguments: tuple[str, ...]
-    measured: list[MeasuredFact] = field(default_factory=list)
+    readings: list[tuple[Probe, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     spent_s: float = 0.0
     children: int = 0
@@ -118,8 +120,7 @@ class _Run:
         if isinstance(reading, str):
             self.notes.append(f"{one.name}: not measured, {reading}")
             return
-        known = costs_for(probe(), own_kind().jaxlib)
-        self.measured += facts_of(one, reading, known)
+        self.readings.append((one, reading))
 
     def _start(self) -> bool:
         """Starts a child and waits until it has imported what it needs."""

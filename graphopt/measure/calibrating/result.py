@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,9 @@ from graphopt.measure.calibrating.probes import Probe
 
 PLAUSIBLE: Final = 8.0
 """A fact that differs from the table's value by a larger factor is a mistake of the measurement."""
+
+PACED: Final = 8
+"""Fewer readings do not tell how fast the machine is in general."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +81,25 @@ class Calibration:
         return {fact.name: fact.value for fact in self.measured if fact.differs}
 
 
-def facts_of(probe: Probe, reading_ns: float, costs: CpuCosts) -> Iterator[MeasuredFact]:
-    """The facts that a reading tells of.
+def facts_of(
+    readings: Sequence[tuple[Probe, float]], costs: CpuCosts
+) -> tuple[MeasuredFact, ...]:
+    """The facts that readings tell of.
+
+    Decisions rest on proportions of costs, and most facts have no probe: a machine on which everything is
+    slower decides as the reference does. So each reading is compared with the pace of all.
 
     Args:
-        probe: what was run.
-        reading_ns: nanoseconds, above 0.
-        costs: of the row that holds; the reference machine has the default's.
+        readings: probe and nanoseconds, above 0.
+        costs: of the row that holds; the reference machines have the default's.
     """
-    slower = reading_ns / probe.reference_ns
-    for name in probe.facts:
-        unit = unit_of(name)
-        ratio = 1.0 / slower if unit.endswith("per ns") else slower
-        value = ratio * fact_of(CpuCosts(), name)
-        yield MeasuredFact(name, unit, fact_of(costs, name), value, probe.spread)
+    slowness = [probe.slowness(reading_ns) for probe, reading_ns in readings]
+    pace = statistics.median(slowness) if len(readings) >= PACED else 1.0
+    made = []
+    for (probe, _), slower in zip(readings, slowness, strict=True):
+        for name in probe.facts:
+            unit = unit_of(name)
+            ratio = pace / slower if unit.endswith("per ns") else slower / pace
+            value = ratio * fact_of(CpuCosts(), name)
+            made.append(MeasuredFact(name, unit, fact_of(costs, name), value, probe.spread))
+    return tuple(made)

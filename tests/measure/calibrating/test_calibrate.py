@@ -25,7 +25,7 @@ from graphopt.store import Store
 from graphopt.store.machine_costs import get_costs
 
 NAMES = [probe.name for probe in PROBES]
-REFERENCES = {probe.name: probe.reference_ns for probe in PROBES}
+REFERENCES = {probe.name: probe.reference_ns[1] for probe in PROBES}
 
 
 def nothing(line: str) -> None:
@@ -97,13 +97,35 @@ def test_a_machine_as_fast_as_the_reference_has_the_values_of_the_table():
     assert all(fact.value == pytest.approx(fact.default) for fact in found.measured)
 
 
-def test_a_machine_of_half_the_speed_has_twice_the_times_and_half_the_rates():
-    found = calibrate(nothing, arguments=stub('answer["reading_ns"] *= 4'))
+def test_what_is_slower_than_the_rest_has_longer_times_and_smaller_rates():
+    slow = 'answer["reading_ns"] *= 4 if name in ("dispatch", "memory", "tanh f64") else 1'
+    found = calibrate(nothing, arguments=stub(slow))
     ratios = by_name(found)
     assert ratios["thunk_ns"] == ratios["function_ns.tanh.f64"] == pytest.approx(4.0)
     assert ratios["bytes_per_ns"] == pytest.approx(0.25)
     assert found.facts["thunk_ns"] == pytest.approx(4 * CpuCosts().thunk_ns)
-    assert set(found.facts) == set(ratios)
+    changed = {"thunk_ns", "short_thunk_ns", "bytes_per_ns", "function_ns.tanh.f64"}
+    assert set(found.facts) == changed
+
+
+def test_a_machine_on_which_everything_is_slower_has_the_proportions_of_the_table():
+    slow = 'answer["reading_ns"] *= 40 if name == "dispatch" else 10'
+    found = calibrate(nothing, arguments=stub(slow))
+    assert set(found.facts) == {"thunk_ns", "short_thunk_ns"}
+    assert found.facts["thunk_ns"] == pytest.approx(4 * CpuCosts().thunk_ns)
+
+
+def test_few_readings_do_not_tell_how_fast_a_machine_is():
+    (probe, *_) = PROBES
+    assert {f.ratio for f in facts_of([(probe, 4 * probe.reference_ns[1])], CpuCosts())} == {4.0}
+
+
+def test_readings_between_those_of_the_known_machines_tell_of_no_difference():
+    middle = [(p, (p.reference_ns[0] * p.reference_ns[1]) ** 0.5) for p in PROBES]
+    assert {fact.ratio for fact in facts_of(middle, CpuCosts())} == {1.0}
+    fast = [(p, p.reference_ns[0] / (2 if p.name == "loop" else 1)) for p in PROBES]
+    differing = {f.name: f.ratio for f in facts_of(fast, CpuCosts()) if f.ratio != 1.0}
+    assert differing == dict.fromkeys(("loop_ns", "short_loop_ns"), pytest.approx(0.5))
 
 
 def test_values_too_far_from_the_table_are_refused():
@@ -115,14 +137,16 @@ def test_values_too_far_from_the_table_are_refused():
 
 def test_a_difference_within_the_spread_of_readings_is_none():
     probe = PROBES[0]
-    for slower, differs in ((0.9, False), (probe.spread * 1.01, True), (0.7, True)):
-        for fact in facts_of(probe, slower * probe.reference_ns, CpuCosts()):
+    shortest, longest = probe.reference_ns
+    above = longest * probe.spread
+    for reading, differs in ((0.9 * shortest, False), (1.01 * above, True), (0.7 * shortest, True)):
+        for fact in facts_of([(probe, reading)], CpuCosts()):
             assert fact.differs is differs
 
 
 def test_values_are_compared_with_the_row_that_holds():
     row = replace(CpuCosts(), thunk_ns=2 * CpuCosts().thunk_ns)
-    fact, other = facts_of(PROBES[0], PROBES[0].reference_ns, row)
+    fact, other = facts_of([(PROBES[0], PROBES[0].reference_ns[0])], row)
     assert not other.differs and other.name == "short_thunk_ns"
     assert fact.value == pytest.approx(CpuCosts().thunk_ns)
     assert fact.differs and fact.ratio == pytest.approx(0.5)
@@ -213,7 +237,7 @@ def use_child(monkeypatch, special: str) -> None:
 
 
 def test_it_is_measured_once(store, unknown_kind, monkeypatch):
-    use_child(monkeypatch, 'answer["reading_ns"] *= 2')
+    use_child(monkeypatch, 'answer["reading_ns"] *= 2 if name == "dispatch" else 1')
     lines: list[str] = []
     before = time.time()
     once.calibrate_once(store, lines.append)
