@@ -16,6 +16,7 @@ from graphopt.machine import CpuCosts, own_costs
 
 _WIDE: Final = frozenset({DType.F64, DType.S64, DType.U64, DType.C64, DType.C128})
 FLOATS: Final = frozenset({DType.F16, DType.BF16, DType.F32, DType.F64, DType.C64, DType.C128})
+_NO_TIME: Final = (0.0, 0.0, 0.0)
 
 
 def element_ns(
@@ -38,6 +39,17 @@ def element_ns(
     if op.name in costs.function_ns:
         return costs.function_ns[op.name][wide]
     return op.cost * (1 + wide) / operations
+
+
+def tiled_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
+    """Nanoseconds that XLA's tiled code generator takes longer for an element than its loop generator.
+
+    Below zero for what the loop generator, from which native code comes too, makes no vector code of.
+    """
+    name, dtype = graph.ops[node].name, int(graph.dtype[node])
+    place = 1 if dtype == DType.F64 else 0 if dtype in FLOATS else 2
+    tiled, looped = costs.tiled_functions_ns, costs.looped_functions_ns
+    return tiled.get(name, _NO_TIME)[place] - looped.get(name, _NO_TIME)[place]
 
 
 def reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.costs import evaluations
-from graphopt.costs.elements import element_ns, reduced_ns
+from graphopt.costs.elements import element_ns, reduced_ns, tiled_ns
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.rows import MOVES, native_rows_ns
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
@@ -49,8 +50,8 @@ class LoopCosts:
         dispatch_ns: what the thunk executor adds.
         library_ns: what the library computes, and other runtime calls.
         native_dot_ns: matrix products and those other calls in native code.
-        reduced_ns: what else the library computes, there, and what moves of rows take longer; what windows
-            take less, below zero.
+        reduced_ns: what else the library computes, there, what moves of rows take longer, and what only
+            the tiled code generator makes vector code of; what windows take less, below zero.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -105,6 +106,7 @@ class CostModel:
         self.costs = costs or own_costs()
         self.cores = max(unit.threads for unit in graph.units)
         self.loop_extra = library_extra(graph, self.costs)
+        self.tiled_extra = tiled_extra(graph, self.costs)
         self.windows = all_windows(graph, self.costs)
         self.work = node_work(graph, self.costs, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
@@ -157,7 +159,7 @@ class CostModel:
         if node in self.windows:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         total.work_ns += self.work[node]
-        total.reduced_ns += self.loop_extra.get(node, 0.0)
+        total.reduced_ns += self.loop_extra.get(node, 0.0) + self.tiled_extra.get(node, 0.0)
         if name in MOVES:
             total.reduced_ns += native_rows_ns(self.graph, node, self.costs)
 
@@ -241,6 +243,13 @@ class CostModel:
             if plain_products and self.graph.ops[node].name == "dot":
                 total += self.product(node).plain_ns
         return total
+
+    def native_extra(self, root: int) -> float:
+        """Nanoseconds that a kernel of XLA's own takes longer in native code than as a tiled one."""
+        if not self.tiled_extra:
+            return 0.0
+        members = self.members(self.graph.default.fuse, root)
+        return sum(self.tiled_extra.get(node, 0.0) for node in members)
 
     def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
         """The root of a kernel and all that is fused into it."""
@@ -367,4 +376,24 @@ def library_extra(graph: Graph, costs: CpuCosts | None = None) -> dict[int, floa
             extra = element_ns(graph, node, costs=costs) - costs.library_function_ns
             if extra > 0.0:
                 out[node] = float(graph.elements[node]) * extra
+    return out
+
+
+def tiled_extra(graph: Graph, costs: CpuCosts) -> dict[int, float]:
+    """Operations that the tiled code generator computes -> what they take longer in native code, ns."""
+    slow = {
+        node: float(graph.elements[node]) * -tiled_ns(graph, node, costs)
+        for node, op in enumerate(graph.ops)
+        if op.name in costs.looped_functions_ns and tiled_ns(graph, node, costs) < 0.0
+    }
+    if not slow:
+        return {}
+    fuse, out = graph.default.fuse, {}
+    for root in np.flatnonzero(~fuse).tolist():
+        if graph.units[graph.default.unit[root]].kind is not UnitKind.LOOP:
+            continue
+        members = fused_into(graph, fuse, root)
+        found = [node for node in members if node in slow]
+        if found and is_tiled(graph, root, members):
+            out.update({node: slow[node] for node in found})
     return out

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+from graphopt.machine import cost_tables as tables
 from graphopt.machine.costs import CpuCosts
 from graphopt.machine.kinds import jaxlib_version
 from graphopt.machine.machine import Machine, probe
@@ -40,13 +41,22 @@ class CostRow:
         return here and _begins(jaxlib, self.jaxlib)
 
 
-COMPILERS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
-    {"0.10": MappingProxyType({"tile_ns": 2.5, "narrow_tile_ns": 4.0, "tiled_element_ns": 0.1})}
+COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "0.10": MappingProxyType(
+            {
+                "tile_ns": 2.5,
+                "narrow_tile_ns": 4.0,
+                "tiled_element_ns": 0.1,
+                "looped_functions_ns": tables.LOOPED_FUNCTIONS_BEFORE,
+            }
+        )
+    }
 )
 """Beginning of versions of jaxlib -> facts of their code generators; the default has those of the newest."""
 
-QUICK_CALLS: Final = with_facts(
-    CpuCosts(call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0), COMPILERS["0.10"]
+QUICK_CALLS: Final = CpuCosts(
+    call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0, **COMPILERS["0.10"]
 )
 """Machines on which a call of a jitted function takes some microseconds."""
 
@@ -99,7 +109,7 @@ def costs_for(
 def default_costs(jaxlib: str) -> CpuCosts:
     """The costs on a machine of no known kind, of which nothing was measured."""
     facts = next((f for begin, f in COMPILERS.items() if _begins(jaxlib, begin)), {})
-    return with_facts(DEFAULT, facts)
+    return replace(DEFAULT, **facts)
 
 
 def _begins(jaxlib: str, begin: str) -> bool:

@@ -68,6 +68,11 @@ LOOPED_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxy
 )
 """The same for the loop code generator, which makes no vector code for quotients of integers."""
 
+LOOPED_FUNCTIONS_BEFORE: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
+    {name: (single, double, 0.0) for name, (single, double, _) in LOOPED_FUNCTIONS.items()}
+)
+"""The same before jaxlib 0.11, whose tiled generator is the first to make it."""
+
 SHORT_FUNCTIONS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType(
     {
         "erf": {"f32": (2.5, 0.35)},

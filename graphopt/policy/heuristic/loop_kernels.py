@@ -7,17 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import FLOATS
+from graphopt.costs.elements import tiled_ns
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import is_tiled
-from graphopt.hlo.module.proto import DTYPE_BYTES, DType
+from graphopt.hlo.module.proto import DTYPE_BYTES
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step
-
-_NO_TIME: Final = (0.0, 0.0, 0.0)
 
 
 def apply(context: Context) -> Edit | None:
@@ -50,16 +48,8 @@ def _saved_ns(context: Context, root: int, members: Sequence[int]) -> float:
     tile_ns = costs.tile_ns if width == costs.tile else costs.narrow_tile_ns
     one_byte = DTYPE_BYTES.get(int(graph.dtype[root])) == 1
     element_ns = costs.tiled_byte_ns if one_byte else costs.tiled_element_ns
-    functions_ns = sum(_function_ns(context, node) for node in members)
+    functions_ns = sum(tiled_ns(graph, node, costs) for node in members)
     return tile_ns * elements / width + (element_ns + functions_ns) * elements
-
-
-def _function_ns(context: Context, node: int) -> float:
-    """Nanoseconds that the tiled generator takes longer for an element of one operation."""
-    name, dtype, costs = context.graph.ops[node].name, int(context.graph.dtype[node]), context.costs
-    place = 1 if dtype == DType.F64 else 0 if dtype in FLOATS else 2
-    tiled, looped = costs.tiled_functions_ns, costs.looped_functions_ns
-    return tiled.get(name, _NO_TIME)[place] - looped.get(name, _NO_TIME)[place]
 
 
 def _tile_width(graph: Graph, root: int, widest: int) -> int:

@@ -29,7 +29,7 @@ class Limits:
     In an iteration of less than `short_ns` by XLA's default, native code counts with `short_margin` times the
     work that both do alike, and so on. Below 1 for short iterations, because one function also saves what the
     estimate does not know, such as arrays that stay in the caches; with longer ones there is less to save,
-    and two cores to lose.
+    and two cores to lose. As much work as the matrix products take counts in full: they save nothing there.
     """
 
     short_ns: float = limit(50_000.0, "ns", "longest short iteration")
@@ -93,7 +93,8 @@ def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
     iterations = trips(context.graph, model.callees[loop][0])
     margin = LIMITS.margin(default / max(iterations, 1.0))
     known = cost.native_dot_ns + cost.reduced_ns
-    native = known + margin * cost.work_ns + context.costs.loop_ns
+    rest = max(0.0, cost.work_ns - cost.native_dot_ns)
+    native = known + cost.work_ns - (1.0 - margin) * rest + context.costs.loop_ns
     if cost.code > max(model.own_code, LIMITS.short_code):
         gain = (default - native) * context.executions(loop)
         return gain > LIMITS.costly_gain * context.program_ns

@@ -168,7 +168,8 @@ def _is_tiny(context: Context, node: int) -> bool:
         return product.native_ns < product.library_ns
     if graph.units[decisions.unit[node]].threads > 1:
         return False
-    return model.cluster_ns(decisions.fuse, node) < LIMITS.tiny_kernel_ns
+    ns = model.cluster_ns(decisions.fuse, node) + model.native_extra(node)
+    return ns < LIMITS.tiny_kernel_ns
 
 
 STEP: Final = Step(

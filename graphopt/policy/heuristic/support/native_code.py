@@ -116,8 +116,8 @@ def is_short(context: Context, node: int, limit_ns: float) -> bool:
     """True for a kernel, no wall, of less work than a limit, its products as plain loops."""
     if is_wall(context.graph, node):
         return False
-    fuse = context.decisions.fuse
-    return context.model.cluster_ns(fuse, node, plain_products=True) < limit_ns
+    fuse, model = context.decisions.fuse, context.model
+    return model.cluster_ns(fuse, node, plain_products=True) < limit_ns - model.native_extra(node)
 
 
 def native_below(context: Context, limit_ns: float) -> Decisions:

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from support.captures import normal
 from support.stepping import check_acts, edit_of, fields_of, loop
 
+from graphopt.machine import cost_rows, decide_with
+
 NAME = "native loops"
 
 
@@ -45,3 +47,21 @@ def test_a_loop_of_large_products_stays():
         return jax.lax.fori_loop(0, 20, lambda _, c: jnp.tanh(c @ x), x)
 
     assert edit_of(NAME, products, normal(256, 256)) is None
+
+
+def test_what_only_tiles_make_vector_code_of_stays_in_tiles():
+    numbers = jnp.arange(1, 1025, dtype=jnp.int32)
+    with decide_with(cost_rows.default_costs("0.11.2")):
+        assert edit_of(NAME, jnp.gcd, numbers, numbers[::-1]) is None
+    with decide_with(cost_rows.default_costs("0.10.2")):  # whose tiles are scalar code as well
+        assert edit_of(NAME, jnp.gcd, numbers, numbers[::-1]) is not None
+
+
+def test_products_are_no_reason_for_native_code():
+    """The estimate says by how much a loop gains that it does not know; not for work beside products."""
+
+    def cell(c, w):
+        return jax.lax.fori_loop(0, 32, lambda _, c: jnp.tanh(jnp.tile(c @ w, (1, 1)))[:, :80], c)
+
+    few, many = normal(8, 80), normal(80, 256)
+    assert edit_of(NAME, cell, few, many) is None
