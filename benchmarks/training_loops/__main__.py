@@ -3,9 +3,9 @@
     python -m benchmarks.training_loops [--only large_adam] [--budget-s 3] [--out FILE.json]
 
 Needs flax, equinox, haiku and optax. Both programs are compiled in one process and timed in turn; each goes
-on from its own state. Results are compared after one step from the same state, as tuning does: a difference is
-rounding if the default's own is as large when its inputs move in their last bits. Memory is what XLA assigns: arguments, results and
-temporaries, less what results share with arguments.
+on from its own state. Results are compared after one step from the same state, as tuning does: a difference
+is rounding if the default's own is as large when its inputs move in their last bits. Memory is what XLA
+assigns: arguments, results and temporaries, less what results share with arguments.
 """
 
 from __future__ import annotations

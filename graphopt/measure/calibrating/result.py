@@ -81,9 +81,7 @@ class Calibration:
         return {fact.name: fact.value for fact in self.measured if fact.differs}
 
 
-def facts_of(
-    readings: Sequence[tuple[Probe, float]], costs: CpuCosts
-) -> tuple[MeasuredFact, ...]:
+def facts_of(readings: Sequence[tuple[Probe, float]], costs: CpuCosts) -> tuple[MeasuredFact, ...]:
     """The facts that readings tell of.
 
     Decisions rest on proportions of costs, and most facts have no probe: a machine on which everything is
