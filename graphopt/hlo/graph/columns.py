@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.hlo.graph.buffers import Value
 from graphopt.hlo.graph.decisions import FIELDS, Decisions
 from graphopt.hlo.graph.drafts import Draft, Drafts
 from graphopt.hlo.graph.graph import Computation, Graph, InPlace, Source
-from graphopt.hlo.graph.in_place import Value
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import Role, leaves
 from graphopt.hlo.module.opcodes import OP_BY_NAME

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
+from graphopt.hlo.graph.buffers import Value
 from graphopt.hlo.graph.collectives import meetings
-from graphopt.hlo.graph.in_place import InPlaceAnalysis, Value
+from graphopt.hlo.graph.in_place import InPlaceAnalysis
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex
 from graphopt.machine import UnitKind
 

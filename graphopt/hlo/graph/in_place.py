@@ -13,18 +13,15 @@ both on the incoming module and the verifier runs both on the outgoing one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from graphopt.hlo.graph.buffers import Buffers, Value
 from graphopt.hlo.graph.targets import Path, declared_aliases, donated_results, fusion_targets
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
 from graphopt.hlo.module.opcodes import COLLECTIVES
 from graphopt.hlo.module.proto import DType
-
-Value = tuple[int, Path]
-"""A buffer: (local id of the defining instruction, tuple index path in its result)."""
 
 _ALIASES: Final = frozenset({"tuple", "get-tuple-element", "bitcast", "parameter", "constant"})
 """Opcodes that name a buffer without reading it."""
@@ -68,10 +65,8 @@ class InPlaceAnalysis:
         self.module = module
         self.hazards: dict[int, list[Hazard]] = {}
         self.reads: dict[int, dict[int, frozenset[Value]]] = {}
+        self._buffers = Buffers(module)
         self._written_parameters: dict[int, set[tuple[int, Path]]] = {}
-        self._resolved: dict[tuple[int, int, Path], Value] = {}
-        self._names: dict[tuple[int, int, Path], Value] = {}
-        self._untouched: dict[int, dict[Path, Path]] = {}
         self._fusion_targets: dict[int, list[int]] = {}
         for computation in module.graph_computations():
             self._analyse(computation)
@@ -83,140 +78,7 @@ class InPlaceAnalysis:
 
     def resolve(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
         """The value whose buffer instruction `local` denotes at `path`, through all aliases."""
-        key = (computation.id, local, path)
-        found = self._resolved.get(key)
-        if found is None:
-            named = self._resolve(computation, local, path, self.resolve)
-            found = self._resolved[key] = self._first_of_equals(computation, named)
-        return found
-
-    def _named(self, computation: ComputationIndex, local: int, path: Path = ()) -> Value:
-        """The same, but values that a loop carries in one buffer are told apart."""
-        key = (computation.id, local, path)
-        found = self._names.get(key)
-        if found is None:
-            found = self._names[key] = self._resolve(computation, local, path, self._named)
-        return found
-
-    def _resolve(
-        self, computation: ComputationIndex, local: int, path: Path, resolve: Callable[..., Value]
-    ) -> Value:
-        by_id = computation.by_id
-        while True:
-            instruction = by_id[local]
-            opcode = instruction.opcode
-            if opcode == "bitcast":
-                local = instruction.operands[0]
-            elif opcode == "get-tuple-element":
-                path = (instruction.proto.tuple_index, *path)
-                local = instruction.operands[0]
-            elif opcode == "tuple" and path:
-                local, path = instruction.operands[path[0]], path[1:]
-            elif opcode == "while" and path in self._kept(computation, instruction):
-                local = instruction.operands[0]
-            elif opcode == "call":
-                forwarded = self._forwarded_parameter(instruction, path)
-                if forwarded is None:
-                    return local, path
-                local, path = instruction.operands[forwarded[0]], forwarded[1]
-            elif opcode == "conditional":
-                handed_on = self._handed_on(computation, instruction, path, resolve)
-                first = handed_on[0]
-                if first is None or any(value != first for value in handed_on):
-                    return local, path
-                return first
-            else:
-                return local, path
-
-    def _first_of_equals(self, computation: ComputationIndex, value: Value) -> Value:
-        """The first of the values that a loop keeps in one buffer; any other value as it is."""
-        local, path = value
-        if computation.role is not Role.LOOP_BODY:
-            return value
-        if computation.by_id[local].opcode != "parameter":
-            return value
-        return local, self._kept_in(computation).get(path, path)
-
-    def _kept_in(self, body: ComputationIndex) -> dict[Path, Path]:
-        """`_kept` of the loop whose body it is; empty without one."""
-        if body.caller is None:
-            return {}
-        loop, around = body.caller
-        owner = self.module.computations[around]
-        return self._kept(owner, owner.by_id[loop])
-
-    def _kept(self, computation: ComputationIndex, loop: Instruction) -> dict[Path, Path]:
-        """Where a loop carries values that it leaves untouched -> the first such place of that buffer.
-
-        A carried value stays in the buffer in which it starts. Where it becomes, in whatever branch, only
-        what else is kept in that buffer, nothing is written.
-        """
-        body = self.module.computations[loop.called[0]]
-        found = self._untouched.get(body.id)
-        if found is not None:
-            return found
-        starts = {
-            path: self._named(computation, loop.operands[0], path)
-            for path in leaf_paths(loop.shape)
-        }
-        sources = {path: self._sources(body, body.root, path) for path in starts}
-        kept = set(starts)
-        while True:
-            lost = {
-                path
-                for path in kept
-                if not sources[path]
-                or any(s not in kept or starts[s] != starts[path] for s in sources[path])
-            }
-            if not lost:
-                break
-            kept -= lost
-        first: dict[Value, Path] = {}
-        out = {path: first.setdefault(starts[path], path) for path in starts if path in kept}
-        self._untouched[body.id] = out
-        return out
-
-    def _sources(self, body: ComputationIndex, local: int, path: Path) -> set[Path]:
-        """Places of a loop body's parameter that a value may be handed on from; none if it is computed."""
-        local, path = self._named(body, local, path)
-        instruction = body.by_id[local]
-        if instruction.opcode == "parameter":
-            return {path}
-        if instruction.opcode != "conditional":
-            return set()
-        out: set[Path] = set()
-        for value in self._handed_on(body, instruction, path, self._named):
-            found = self._sources(body, *value) if value is not None else set()
-            if not found:
-                return set()
-            out |= found
-        return out
-
-    def _forwarded_parameter(self, call: Instruction, path: Path) -> tuple[int, Path] | None:
-        callee = self.module.computations[call.called[0]]
-        local, inner = self.resolve(callee, callee.root, path)
-        instruction = callee.by_id[local]
-        if instruction.opcode != "parameter":
-            return None
-        return int(instruction.proto.parameter_number), inner
-
-    def _handed_on(
-        self,
-        computation: ComputationIndex,
-        conditional: Instruction,
-        path: Path,
-        resolve: Callable[..., Value],
-    ) -> list[Value | None]:
-        """Per branch, the caller's value that it hands on unchanged as result `path`, or None."""
-        out: list[Value | None] = []
-        for number, branch_id in enumerate(conditional.called):
-            branch = self.module.computations[branch_id]
-            local, inner = self.resolve(branch, branch.root, path)
-            if branch.by_id[local].opcode == "parameter":
-                out.append(resolve(computation, conditional.operands[number + 1], inner))
-            else:
-                out.append(None)
-        return out
+        return self._buffers.resolve(computation, local, path)
 
     def _analyse(self, computation: ComputationIndex) -> None:
         writers: dict[Value, set[int]] = {}
@@ -245,7 +107,7 @@ class InPlaceAnalysis:
         """The instruction that defines a carried value overwrites the value of the last iteration."""
         parameter = next(i for i in body.instructions if i.opcode == "parameter")
         local = parameter.local
-        kept = self._kept_in(body)
+        kept = self._buffers.kept_in(body)
         for path in leaf_paths(parameter.shape):
             if path not in kept:
                 writer = self.resolve(body, body.root, path)[0]
@@ -303,7 +165,7 @@ class InPlaceAnalysis:
         self, computation: ComputationIndex, loop: Instruction
     ) -> list[tuple[int, Path]]:
         body = self.module.computations[loop.called[0]]
-        kept = self._kept(computation, loop)
+        kept = self._buffers.kept(computation, loop)
         written = {path for _, path in self._written_parameters[body.id]}
         return [(0, path) for path in leaf_paths(loop.shape) if path in written or path not in kept]
 
@@ -318,7 +180,7 @@ class InPlaceAnalysis:
         for number, branch_id in enumerate(conditional.called):
             targets |= {(number + 1, path) for _, path in self._written_parameters[branch_id]}
         for path in leaf_paths(conditional.shape):
-            handed_on = self._handed_on(computation, conditional, path, self.resolve)
+            handed_on = self._buffers.handed_on(computation, conditional, path)
             if None not in handed_on and len(set(handed_on)) == 1:
                 continue
             for number, branch_id in enumerate(conditional.called):

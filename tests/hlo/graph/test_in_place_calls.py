@@ -195,6 +195,102 @@ ENTRY main {
     assert broken(analysis) == {("w2", "r")}
 
 
+LOOP_IN_A_FUNCTION = (
+    CARRIED_TWICE.format(start="x, y").partition("ENTRY")[0]
+    + """\
+function (x: f32[8], y: f32[8], yes: pred[]) -> f32[8] {{
+  x = f32[8]{{0}} parameter(0)
+  y = f32[8]{{0}} parameter(1)
+  yes = pred[] parameter(2)
+  init = (f32[8]{{0}}, f32[8]{{0}}, pred[]) tuple(x, y, yes)
+  loop = (f32[8]{{0}}, f32[8]{{0}}, pred[]) while(init), condition=condition, body=body
+  ROOT result = f32[8]{{0}} get-tuple-element(loop), index=0
+}}
+
+ENTRY main {{
+  p = f32[8]{{0}} parameter(0)
+  q = f32[8]{{0}} parameter(1)
+  on = pred[] parameter(2)
+  a = f32[8]{{0}} copy(p)
+  b = f32[8]{{0}} copy(q)
+  ROOT done = f32[8]{{0}} call({start}, on), to_apply=function
+}}
+""".replace("{{", "{").replace("}}", "}")
+)
+
+
+@pytest.mark.parametrize(("start", "sound"), [("a, a", True), ("a, b", False)])
+def test_a_function_has_its_parameters_where_its_caller_has_them(start, sound):
+    """A loop inside leaves both values alone where they are one, as outside of a function."""
+    analysis = analysed(LOOP_IN_A_FUNCTION.replace("{start}", start))
+    assert bool(broken(analysis)) is not sound
+
+
+WRITES_ONE_READS_OTHER = """\
+  x = f32[8]{0} parameter(0)
+  v = f32[1]{0} parameter(1)
+  i = s32[] parameter(2)
+  y = f32[8]{0} parameter(3)
+  r = f32[8]{0} negate(y)
+  w = f32[8]{0} dynamic-update-slice(x, v, i)
+  ROOT sum = f32[8]{0} add(w, r)
+"""
+
+
+@pytest.mark.parametrize(("other", "sound"), [("a", False), ("b", True)])
+def test_a_function_that_is_handed_one_buffer_twice_overwrites_both(other, sound):
+    analysis = analysed(f"""\
+HloModule twice
+
+inner (x: f32[8], v: f32[1], i: s32[], y: f32[8]) -> f32[8] {{
+{WRITES_ONE_READS_OTHER}}}
+
+ENTRY main {{
+  p = f32[8]{{0}} parameter(0)
+  v = f32[1]{{0}} parameter(1)
+  i = s32[] parameter(2)
+  a = f32[8]{{0}} copy(p)
+  b = f32[8]{{0}} copy(p)
+  ROOT k = f32[8]{{0}} call(a, v, i, {other}), to_apply=inner
+}}
+""")
+    assert bool(broken(analysis)) is not sound
+
+
+def test_a_branch_that_is_handed_one_buffer_twice_overwrites_both():
+    analysis = analysed("""\
+HloModule twice
+
+write (a: (f32[8], f32[1], s32[], f32[8])) -> f32[8] {
+  a = (f32[8]{0}, f32[1]{0}, s32[], f32[8]{0}) parameter(0)
+  x = f32[8]{0} get-tuple-element(a), index=0
+  v = f32[1]{0} get-tuple-element(a), index=1
+  i = s32[] get-tuple-element(a), index=2
+  y = f32[8]{0} get-tuple-element(a), index=3
+  r = f32[8]{0} negate(y)
+  w = f32[8]{0} dynamic-update-slice(x, v, i)
+  ROOT sum = f32[8]{0} add(w, r)
+}
+
+leave (b: f32[8]) -> f32[8] {
+  b = f32[8]{0} parameter(0)
+  ROOT n = f32[8]{0} negate(b)
+}
+
+ENTRY main {
+  p = f32[8]{0} parameter(0)
+  v = f32[1]{0} parameter(1)
+  i = s32[] parameter(2)
+  on = pred[] parameter(3)
+  c = f32[8]{0} copy(p)
+  d = f32[8]{0} copy(p)
+  args = (f32[8]{0}, f32[1]{0}, s32[], f32[8]{0}) tuple(c, v, i, c)
+  ROOT k = f32[8]{0} conditional(on, args, d), true_computation=write, false_computation=leave
+}
+""")
+    assert broken(analysis) == {("w", "r")}
+
+
 # A kernel that writes a carried value, and ends with a reshape.
 
 VIEWED = """\
