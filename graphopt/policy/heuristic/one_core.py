@@ -20,6 +20,9 @@ class Limits:
         "bytes",
         "loops that move more gain from the caches of two cores whatever their work",
     )
+    short_rows: float = limit(
+        3.0, "times", "what broadcasts over short rows take longer than the estimate at the most"
+    )
 
 
 LIMITS: Final = Limits()
@@ -38,12 +41,30 @@ def apply(context: Context) -> Edit | None:
         unit = graph.units[wanted.unit[root]]
         if wanted.fuse[root] or unit.kind is not UnitKind.LOOP or unit.threads < 2:
             continue
-        gain = context.model.cluster_ns(wanted.fuse, root) * (1.0 - 1.0 / unit.threads)
+        gain = _longest_ns(context, root) * (1.0 - 1.0 / unit.threads)
         small = gain < split_ns and _moved_bytes(context, root) <= LIMITS.split_bytes
         if small and context.masks.unit[root, single]:
             wanted.unit[root] = single
             saved += (split_ns - gain) * context.executions(root)
     return context.edit(wanted, saved, "loops too short for two cores")
+
+
+def _longest_ns(context: Context, root: int) -> float:
+    """Nanoseconds that a kernel takes on one core at the most.
+
+    Where rows are short and arrays are broadcast, a loop may compute an address for every element and not be
+    vectorised at all.
+    """
+    graph, costs, fuse = context.graph, context.costs, context.decisions.fuse
+    ns = context.model.cluster_ns(fuse, root)
+    layout = graph.source.shapes[root].layout.minor_to_major
+    row = graph.dim_lists[root][layout[0]] if layout else 1
+    if row >= costs.min_row or not any(
+        graph.ops[node].name == "broadcast" and graph.elements[graph.operand_lists[node][0]] > 1
+        for node in context.model.members(fuse, root)
+    ):
+        return ns
+    return ns * LIMITS.short_rows
 
 
 def _moved_bytes(context: Context, root: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from support.captures import captured, normal, unit
+from support.captures import capture, captured, normal, unit
 from support.stepping import edit_of, fields_of
 
 from graphopt.costs.model import CostModel
@@ -32,3 +32,22 @@ def test_a_short_loop_runs_on_one_core():
 
 def test_a_loop_that_is_worth_two_cores_stays():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(2048, 2048)) is None
+
+
+def masked(x, mask, rows):
+    """A kernel whose rows are too short for vector code: every element finds its place in the mask."""
+    for number in range(24):
+        x = jnp.where((mask > 0.1 * number)[:, None, None], x + rows[:, :, None], x * 0.5)
+    return x
+
+
+def test_a_loop_over_short_rows_is_not_taken_for_vector_code():
+    graph = capture(masked, normal(32, 40, 2), normal(32), normal(32, 40)).graph
+    single, widest = unit(graph, UnitKind.LOOP, 1), unit(graph, UnitKind.LOOP, 2)
+    split = graph.default.copy()
+    split.unit[~split.fuse & graph.masks.unit[:, widest] & (split.unit == single)] = widest
+    assert one_core.apply(Context(graph, CostModel(graph), split)) is None
+    long = capture(masked, normal(2, 40, 32), normal(2), normal(2, 40)).graph
+    split = long.default.copy()
+    split.unit[~split.fuse & long.masks.unit[:, widest] & (split.unit == single)] = widest
+    assert one_core.apply(Context(long, CostModel(long), split)) is not None
