@@ -14,11 +14,26 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import signed
+from graphopt.forms.widening import magnitude_bits, signed
 
+_MANTISSA_BITS: Final = np.uint32((1 << 23) - 1)
 _LARGEST_QUOTIENT: Final = np.float32(2.0**28)
 _SMALLEST_DIVISOR: Final = np.float32(2.0**-100)
 """Remainders by smaller numbers may be denormal, which vector code flushes to zero."""
+
+
+def remainder_by_number(x: Any, y: Any) -> Any:
+    """The same with one divisor for all: float32 of no dimensions.
+
+    Remainders by a power of two that is a constant of the program compile to a few vector operations. XLA
+    settles the choice when it compiles, and what it computes quickly stays with it.
+    """
+    quick = magnitude_bits(y) & _MANTISSA_BITS == 0
+    ways = (
+        lambda x, y: remainder(x, lax.full_like(x, y)),
+        lambda x, y: lax.rem(x, lax.full_like(x, y)),
+    )
+    return lax.switch(lax.convert_element_type(quick, np.int32), ways, x, y)
 
 
 def remainder(x: Any, y: Any) -> Any:

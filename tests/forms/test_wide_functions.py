@@ -9,6 +9,7 @@ from scipy import special
 from support.captures import capture, normal
 
 from graphopt import forms
+from graphopt.forms import remainders
 from graphopt.forms.rows import wide_functions
 from graphopt.machine import CpuCosts
 from tests.forms.equations import operation_of
@@ -171,6 +172,30 @@ def test_remainders_of_quotients_just_below_whole_numbers():
     x = np.concatenate([above, np.nextafter(above, np.float32(0))])
     y = np.concatenate([y, y])
     assert equal_bits(computed("rem", x, y), np.asarray(jax.jit(lax.rem)(x, y)))
+
+
+@pytest.mark.parametrize("y", [64.0, 63.5, -0.25, 1e-30, 1e-42, 0.0, np.inf, np.nan])
+def test_remainders_by_one_number_are_those_of_xla_bit_for_bit(y):
+    line = np.linspace(-300, 300, 5000, dtype=np.float32)
+    x, number = np.concatenate([*arguments("rem"), line]), np.float32(y)
+    expected = np.asarray(jax.jit(lax.rem)(x, np.full_like(x, number)))
+
+    def by_form(x, y):
+        with jax.enable_x64(True):
+            return remainders.remainder_by_number(x, y)
+
+    assert equal_bits(np.asarray(jax.jit(by_form)(x, number)), expected)
+    constant = jax.jit(lambda x: by_form(x, jnp.float32(y)))
+    assert equal_bits(np.asarray(constant(x)), np.asarray(jax.jit(lambda x: lax.rem(x, number))(x)))
+
+
+@pytest.mark.parametrize(("y", "stays"), [(64.0, True), (63.5, False)])
+def test_remainders_by_a_power_of_two_stay_with_xla(y, stays):
+    """They compile to a few vector operations; choosing at run time would keep them from being fused."""
+    with forms.enabled(always=True) as chosen:
+        text = jax.jit(lambda x: x % y).lower(jnp.zeros((1024, 64))).compile().as_text()
+    assert len(chosen) == 1
+    assert ("conditional" not in text and "f64" not in text) is stays
 
 
 @pytest.mark.parametrize("name", [*sorted(TRUE), "rem"])

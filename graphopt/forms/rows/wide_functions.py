@@ -20,7 +20,7 @@ from graphopt.forms.form import Form, Operation, Times
 from graphopt.forms.gammas import digamma, log_gamma
 from graphopt.forms.inverse_circular import arc_cosine, arc_sine, arc_tangent, arc_tangent_of_two
 from graphopt.forms.powers import cube_root, power, power_by_number
-from graphopt.forms.remainders import remainder
+from graphopt.forms.remainders import remainder, remainder_by_number
 from graphopt.machine import CpuCosts
 
 RULES: Final = {
@@ -45,8 +45,9 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     """Widens, computes, and rounds once."""
     dims = operation.results[0].dims  # jax lets operands of one element along a dimension through
     with jax.enable_x64(True):
-        if operation.primitive == "pow" and operands[1].ndim < len(dims):
-            return [power_by_number(jnp.broadcast_to(operands[0], dims), operands[1])]
+        by_number = _BY_NUMBER.get(operation.primitive)
+        if by_number is not None and operands[1].ndim < len(dims):
+            return [by_number(jnp.broadcast_to(operands[0], dims), operands[1])]
         wide = [jnp.broadcast_to(x, dims) for x in operands]
         return [_FUNCTIONS[operation.primitive](*wide)]
 
@@ -65,6 +66,12 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "sin": sine,
     "tan": tangent,
 }
+
+_BY_NUMBER: Final[dict[str, Callable[..., Any]]] = {
+    "pow": power_by_number,
+    "rem": remainder_by_number,
+}
+"""Functions of an array and one number."""
 
 FORM: Final = Form(
     "wide-functions",
