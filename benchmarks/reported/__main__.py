@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,10 +25,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.progress import counted, ended
+from graphopt.errors import MissingExtraError
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = ROOT / ".venv-jax0431"
 OLD_VERSION = "0.4.31"
+OLD_PYTHON = (3, 12)
+"""Latest Python for which it was built."""
 TOLERANCE = {"float32": 2e-4, "float64": 1e-9}
 """Largest difference between versions, relative to the array's largest magnitude."""
 
@@ -99,13 +103,28 @@ def install_old() -> str:
     python = OLD / "bin" / "python"
     if not python.exists() or not _has_jax(python):
         print(f"installing jax {OLD_VERSION} into {OLD.name}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(OLD)], check=True)
+        subprocess.run([_old_interpreter(), "-m", "venv", "--clear", str(OLD)], check=True)
         pins = [f"jax=={OLD_VERSION}", f"jaxlib=={OLD_VERSION}"]
         subprocess.run(
             [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *pins],
             check=True,
         )
     return str(python)
+
+
+def _old_interpreter() -> str:
+    """A Python that the old version was built for: this one, else one that is installed."""
+    if sys.version_info[:2] <= OLD_PYTHON:
+        return sys.executable
+    for minor in range(OLD_PYTHON[1], 9, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found and subprocess.run([found, "-c", ""], capture_output=True).returncode == 0:
+            return found
+    raise MissingExtraError(
+        what=f"jax {OLD_VERSION} runs on no Python after {OLD_PYTHON[0]}.{OLD_PYTHON[1]}",
+        where="reported programs",
+        fix=f"Put python{OLD_PYTHON[0]}.{OLD_PYTHON[1]} or an earlier one on the path.",
+    )
 
 
 def _has_jax(python: Path) -> bool:

@@ -10,6 +10,39 @@ import jax.numpy as jnp
 from .common import Builder, Program, as_arrays, mlp_apply, mlp_params, normal, uniform
 
 
+def diffrax_kencarp4_grad() -> Program:
+    """Gradients through implicit-explicit integration of oscillators, with a Newton solve in every stage."""
+    import diffrax
+
+    def linear(t: Any, y: jax.Array, mu: jax.Array) -> jax.Array:
+        del t, mu
+        return jnp.stack([y[1], -y[0]])
+
+    def damping(t: Any, y: jax.Array, mu: jax.Array) -> jax.Array:
+        del t
+        return jnp.stack([0.0 * y[0], mu * (1 - y[0] ** 2) * y[1]])
+
+    def solve(y0: jax.Array, mu: jax.Array) -> Any:
+        return diffrax.diffeqsolve(
+            diffrax.MultiTerm(diffrax.ODETerm(linear), diffrax.ODETerm(damping)),
+            diffrax.KenCarp4(),
+            0.0,
+            1.0,
+            0.05,
+            y0,
+            args=mu,
+            saveat=diffrax.SaveAt(ts=jnp.linspace(0.0, 1.0, 4)),
+            stepsize_controller=diffrax.PIDController(rtol=1e-3, atol=1e-4),
+            max_steps=40,
+            throw=False,
+        ).ys
+
+    def loss(y0: jax.Array, mu: jax.Array) -> jax.Array:
+        return jnp.mean(jax.vmap(solve)(y0, mu) ** 2)
+
+    return jax.value_and_grad(loss, argnums=(0, 1)), (normal(0, 7, 2), 1.0 + uniform(1, 7))
+
+
 def diffrax_robertson() -> Program:
     """A stiff chemical network by an implicit method with adaptive steps, sixteen rate constants."""
     import diffrax
@@ -300,6 +333,7 @@ def jax_cfd_spectral() -> Program:
 
 WORKLOADS: dict[str, Builder] = {
     "diffrax-robertson-kvaerno3": diffrax_robertson,
+    "diffrax-kencarp4-grad": diffrax_kencarp4_grad,
     "diffrax-backsolve-grad": diffrax_backsolve,
     "diffrax-brownian-tree": diffrax_brownian_tree,
     "diffrax-controlled-grad": diffrax_controlled,
