@@ -107,7 +107,7 @@ class Buffers:
         return local, self.kept_in(computation).get(path, path)
 
     def kept_in(self, body: ComputationIndex) -> dict[Path, Path]:
-        """`_kept` of the loop whose body it is; empty without one."""
+        """`kept` of the loop whose body it is; empty without one."""
         if body.caller is None:
             return {}
         loop, around = body.caller
