@@ -21,8 +21,8 @@ from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.rows import MOVES, native_rows_ns
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.tiled import is_tiled
-from graphopt.hlo.graph.walks import fused_into
+from graphopt.hlo.graph.tiled import MIN_ELEMENTS, is_tiled
+from graphopt.hlo.graph.walks import fused_into, own_kernel, roots_around
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import CpuCosts, UnitKind, own_costs
@@ -248,8 +248,7 @@ class CostModel:
         """Nanoseconds that a kernel of XLA's own takes longer in native code than as a tiled one."""
         if not self.tiled_extra:
             return 0.0
-        members = self.members(self.graph.default.fuse, root)
-        return sum(self.tiled_extra.get(node, 0.0) for node in members)
+        return sum(self.tiled_extra.get(node, 0.0) for node in own_kernel(self.graph, root))
 
     def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
         """The root of a kernel and all that is fused into it."""
@@ -381,19 +380,20 @@ def library_extra(graph: Graph, costs: CpuCosts | None = None) -> dict[int, floa
 
 def tiled_extra(graph: Graph, costs: CpuCosts) -> dict[int, float]:
     """Operations that the tiled code generator computes -> what they take longer in native code, ns."""
-    slow = {
-        node: float(graph.elements[node]) * -tiled_ns(graph, node, costs)
-        for node, op in enumerate(graph.ops)
-        if op.name in costs.looped_functions_ns and tiled_ns(graph, node, costs) < 0.0
-    }
-    if not slow:
-        return {}
-    fuse, out = graph.default.fuse, {}
-    for root in np.flatnonzero(~fuse).tolist():
-        if graph.units[graph.default.unit[root]].kind is not UnitKind.LOOP:
+    out = {}
+    for node, op in enumerate(graph.ops):
+        if op.name not in costs.looped_functions_ns or graph.elements[node] < MIN_ELEMENTS:
             continue
-        members = fused_into(graph, fuse, root)
-        found = [node for node in members if node in slow]
-        if found and is_tiled(graph, root, members):
-            out.update({node: slow[node] for node in found})
+        longer = -tiled_ns(graph, node, costs)
+        if longer > 0.0 and _is_in_tiles(graph, node):
+            out[node] = float(graph.elements[node]) * longer
     return out
+
+
+def _is_in_tiles(graph: Graph, node: int) -> bool:
+    """True for a node of a kernel that XLA's tiled code generator takes."""
+    return any(
+        graph.units[graph.default.unit[root]].kind is UnitKind.LOOP
+        and is_tiled(graph, root, own_kernel(graph, root))
+        for root in roots_around(graph, graph.default.fuse, node)
+    )

@@ -49,4 +49,4 @@ def run_fuzz(
 
 
 def _print(console: Console, report: FuzzReport) -> None:
-    console.print(str(report), markup=False, highlight=False)
+    console.print(str(report), markup=False, highlight=False, soft_wrap=True)

@@ -196,7 +196,7 @@ ENTRY main {
 
 
 LOOP_IN_A_FUNCTION = (
-    CARRIED_TWICE.format(start="x, y").partition("ENTRY")[0]
+    CARRIED_TWICE.partition("ENTRY")[0]
     + """\
 function (x: f32[8], y: f32[8], yes: pred[]) -> f32[8] {{
   x = f32[8]{{0}} parameter(0)
@@ -215,26 +215,15 @@ ENTRY main {{
   b = f32[8]{{0}} copy(q)
   ROOT done = f32[8]{{0}} call({start}, on), to_apply=function
 }}
-""".replace("{{", "{").replace("}}", "}")
+"""
 )
 
 
 @pytest.mark.parametrize(("start", "sound"), [("a, a", True), ("a, b", False)])
 def test_a_function_has_its_parameters_where_its_caller_has_them(start, sound):
     """A loop inside leaves both values alone where they are one, as outside of a function."""
-    analysis = analysed(LOOP_IN_A_FUNCTION.replace("{start}", start))
+    analysis = analysed(LOOP_IN_A_FUNCTION.format(start=start))
     assert bool(broken(analysis)) is not sound
-
-
-WRITES_ONE_READS_OTHER = """\
-  x = f32[8]{0} parameter(0)
-  v = f32[1]{0} parameter(1)
-  i = s32[] parameter(2)
-  y = f32[8]{0} parameter(3)
-  r = f32[8]{0} negate(y)
-  w = f32[8]{0} dynamic-update-slice(x, v, i)
-  ROOT sum = f32[8]{0} add(w, r)
-"""
 
 
 @pytest.mark.parametrize(("other", "sound"), [("a", False), ("b", True)])
@@ -243,7 +232,14 @@ def test_a_function_that_is_handed_one_buffer_twice_overwrites_both(other, sound
 HloModule twice
 
 inner (x: f32[8], v: f32[1], i: s32[], y: f32[8]) -> f32[8] {{
-{WRITES_ONE_READS_OTHER}}}
+  x = f32[8]{{0}} parameter(0)
+  v = f32[1]{{0}} parameter(1)
+  i = s32[] parameter(2)
+  y = f32[8]{{0}} parameter(3)
+  r = f32[8]{{0}} negate(y)
+  w = f32[8]{{0}} dynamic-update-slice(x, v, i)
+  ROOT sum = f32[8]{{0}} add(w, r)
+}}
 
 ENTRY main {{
   p = f32[8]{{0}} parameter(0)

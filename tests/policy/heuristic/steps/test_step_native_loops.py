@@ -57,11 +57,20 @@ def test_what_only_tiles_make_vector_code_of_stays_in_tiles():
         assert edit_of(NAME, jnp.gcd, numbers, numbers[::-1]) is not None
 
 
-def test_products_are_no_reason_for_native_code():
-    """The estimate says by how much a loop gains that it does not know; not for work beside products."""
+def test_a_loop_gains_nothing_unknown_beside_its_products():
+    """What the estimate does not know is no reason for native code where products take most of the time."""
 
-    def cell(c, w):
-        return jax.lax.fori_loop(0, 32, lambda _, c: jnp.tanh(jnp.tile(c @ w, (1, 1)))[:, :80], c)
+    def functions(x):
+        return jnp.tanh(jnp.exp(jnp.sin(x)))
 
-    few, many = normal(8, 80), normal(80, 256)
-    assert edit_of(NAME, cell, few, many) is None
+    def with_products(x, w):
+        step = lambda _, c: functions(c @ w)[:, :64] * jax.nn.sigmoid(c)  # noqa: E731
+        return jax.lax.fori_loop(0, 32, step, x)
+
+    def without(x, w):
+        step = lambda _, c: functions(jnp.tile(c, (1, 4)) + w)[:, :64]  # noqa: E731
+        return jax.lax.fori_loop(0, 32, step, x)
+
+    with decide_with(cost_rows.default_costs("0.11.2")):
+        assert edit_of(NAME, with_products, normal(8, 64), normal(64, 256)) is None
+        assert edit_of(NAME, without, normal(8, 64), normal(8, 256)) is not None
