@@ -95,6 +95,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "lazy/ops": ("core",),
     "lazy/record": ("core", "ops"),
     "lazy/runtime": ("core", "record"),
+    "lazy/runtime/steps": ("core", "record", "runtime"),
     "lazy/array": ("core", "ops", "record", "runtime"),
     "lazy/namespace": ("array", "core", "ops", "record", "runtime"),
     "lazy/transforms": ("core", "namespace", "ops", "record", "runtime"),

@@ -138,18 +138,23 @@ _STATEMENTS: Final[tuple[Statement, ...]] = (
 )  # fmt: skip
 
 
-def body(seed: int) -> Callable[[_Loop], None]:
-    """One round of the program of a seed."""
+_RARE: Final = (_look, _cut)
+"""Statements that come in few of the steady rounds."""
+
+
+def body(seed: int, steady: bool = False) -> Callable[[_Loop], None]:
+    """One round of the program of a seed; steady rounds are steps, most of which are alike."""
     rng = random.Random(seed)
     plan = [
         (rng.choice(_STATEMENTS), rng.choice(PERIODS), rng.randrange(3), rng.randrange(3), rng.randrange(3))
         for _ in range(rng.randint(STATEMENTS - 3, STATEMENTS + 3))
     ]  # fmt: skip
-    in_step = rng.random() < 0.6
+    in_step = rng.random() < 0.6 or steady
 
     def statements(loop: _Loop) -> None:
         for statement, period, a, b, to in plan:
-            if loop.number % period == period - 1:
+            every = (5 if statement in _RARE else 1) if steady else period
+            if loop.number % every == every - 1:
                 result = statement(loop, loop.pool[a], loop.pool[b])
                 if result is not None:
                     loop.pool[to] = lt.tanh(result) * 1.5
@@ -171,9 +176,9 @@ def start(seed: int) -> _Loop:
     return _Loop([lt.asarray(data.normal(size=SHAPE).astype(np.float32)) for _ in range(3)])
 
 
-def run_loop(seed: int, rounds: int = ROUNDS) -> Result:
+def run_loop(seed: int, steady: bool = False, rounds: int = ROUNDS) -> Result:
     """Runs a program; the state at its end, what it kept, and what it looked at."""
-    loop, once = start(seed), body(seed)
+    loop, once = start(seed), body(seed, steady)
     for _ in range(rounds):
         once(loop)
     return [np.array(x) for x in (*loop.pool, *loop.kept)] + [np.array(loop.seen)]
@@ -202,13 +207,16 @@ def check_loop(seed: int, mode: str) -> Mismatch | None:
 
     Args:
         seed: of the program.
-        mode: ``op-by-op``, where results have to be equal bit by bit, or ``compiled``.
+        mode: ``op-by-op``, where results have to be equal bit by bit, ``compiled``, or ``together``:
+            steps run together where they may.
     """
-    with lt.config(tier=mode, background=False), np.errstate(all="ignore"):
+    tier, together = ("compiled", "at once") if mode == "together" else (mode, False)
+    settings = {"tier": tier, "batch_steps": together, "background": False}
+    with lt.config(**settings), np.errstate(all="ignore"):
         with lt.config(replay=False):
-            expected = run_loop(seed)
+            expected = run_loop(seed, bool(together))
         for _ in range(2):  # the second one follows from its first round on
-            result = run_loop(seed)
+            result = run_loop(seed, bool(together))
             found = compare(result, expected)
             if not found and mode == "op-by-op" and not all(map(_same_bits, result, expected)):
                 found = "values differ in their last bits"
@@ -235,8 +243,8 @@ def fuzz_lazy_loops(programs: int, seed: int, console: Console | None = None) ->
 
 
 def _mismatches(number: int) -> Iterator[Mismatch]:
-    """Checks one loop in both modes; compiled, every fifth."""
-    for mode in ("op-by-op",) if number % 5 else ("op-by-op", "compiled"):
+    """Checks one loop in all modes; compiled ones, every fifth."""
+    for mode in ("op-by-op",) if number % 5 else ("op-by-op", "compiled", "together"):
         mismatch = check_loop(number, mode)
         if mismatch is not None:
             yield mismatch

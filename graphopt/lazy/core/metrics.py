@@ -178,6 +178,7 @@ class Metrics:
         evictions: executables dropped from the cache.
         followed: cuts whose graph was known by the trace that was followed, without a look-up.
         donated: compiled runs that were given the buffers of some inputs to write results to.
+        together: steps that ran in a loop over several.
         cut_causes: cause -> cuts.
         cut_lines: ``file:line`` -> cuts.
         fallbacks: what fell back -> times.
@@ -197,6 +198,7 @@ class Metrics:
     evictions: int
     followed: int
     donated: int
+    together: int
     cut_causes: dict[str, int]
     cut_lines: dict[str, int]
     fallbacks: dict[str, int]
@@ -214,7 +216,7 @@ class Metrics:
             f"cache hits {hit:.0%}, followed {self.followed}",
             f"runs: {self.compiled_runs} compiled, {self.op_by_op} op by op, "
             f"{self.traced_runs} traced; {self.compiles} compiles, {self.evictions} evictions, "
-            f"{self.donated} donated",
+            f"{self.donated} donated, {self.together} steps together",
             "cut causes: " + _table(self.cut_causes),
             "optimizer: " + _table(self.optimizer),
             "fallbacks: " + _table(self.fallbacks),
@@ -230,7 +232,7 @@ def _table(counts: dict[str, int]) -> str:
 
 _COUNTERS: Final = (
     "graphs", "distinct_graphs", "cache_hits", "compiles", "op_by_op", "compiled_runs",
-    "traced_runs", "nodes", "evictions", "followed", "donated",
+    "traced_runs", "nodes", "evictions", "followed", "donated", "together",
 )  # fmt: skip
 
 

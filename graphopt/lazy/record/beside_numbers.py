@@ -9,14 +9,15 @@ from graphopt.lazy.core.source_lines import here
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.numbers import number_type, scalar_beside
 from graphopt.lazy.record.recorder import entered, extended, record2, state
+from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.record.threads import Recorder
 
-_new: Final[Any] = object.__new__
+_new: Final[Any] = TensorBase.__new__
 
 
 def record_number(op: Op, a: Node, value: Any) -> Any:
     """Records an operation on a value and a Python number (bool, int, float or complex)."""
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if (
         move.right is op
@@ -60,7 +61,7 @@ def record_number_first(op: Op, value: Any, b: Node) -> Any:
 
     Both are written out: following an operation is little more than a call.
     """
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if (
         move.left is op
@@ -124,7 +125,7 @@ def _recorded_anew(local: Recorder, op: Op, node: Node, value: Any, position: in
         codes, operands = (place, -own.id), (place, number)
     else:
         codes, operands = (-own.id, place), (number, place)
-    return extended(local, instr, codes, operands, False, here(4), kind)
+    return extended(local, instr, codes, operands, False, here(4 if recorder.PURE else 1), kind)
 
 
 def _expect_number(local: Recorder, op: Op, position: int, value: Any) -> None:

@@ -15,6 +15,7 @@ from graphopt.lazy.core.infer import infer
 from graphopt.lazy.core.node import CONST, SCALAR, Instr, Node, Op, in_order, tuple_aval
 from graphopt.lazy.core.source_lines import Source
 from graphopt.lazy.record import recorder
+from graphopt.lazy.record.traces import waits
 
 BLOCK: Final = Op("block", lambda *_: None)
 """Several operations; its only parameter is the `Block`. Plans never contain it."""
@@ -87,7 +88,7 @@ def make_block(given: Sequence[Node], asked: Sequence[Node], single: bool = Fals
         node = todo.pop()
         if node in position:
             used[node] = None
-        elif node.data is None:
+        elif node.data is None and not waits(node):
             if node not in inner:
                 inner[node] = None
                 todo.extend(node.inputs)
@@ -167,7 +168,7 @@ def follow_block(block: Block, codes: tuple[int, ...]) -> list[Any] | None:
             outputs.append(recorder.result(local, move))
         else:
             outputs.append(recorder.record_known(part, (whole,)))
-    found = [outputs[k] for k in block.results]
+    found = [outputs[k] for k in block.results if isinstance(k, int)]  # all are computed
     recorder.look_at_limit(local)
     return found
 

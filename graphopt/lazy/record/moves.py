@@ -14,24 +14,6 @@ CHECK_EVERY: Final = 512
 """Predictions end after this many operations, so that limits are looked at."""
 
 
-class End:
-    """The end of what is known after a move: a move that agrees with nothing.
-
-    Attributes:
-        parent: the move before.
-    """
-
-    __slots__ = ("parent",)
-
-    instr = op = params = codes = aval = kind = children = None
-    unary = binary = parametric = many = right = left = new_right = new_left = None
-    unique = merged = False
-    a = b = 0
-
-    def __init__(self, parent: Move) -> None:
-        self.parent = parent
-
-
 class Move:
     """One recorded operation, as part of a trace.
 
@@ -84,7 +66,7 @@ class Move:
         "unary", "unique",
     )  # fmt: skip
 
-    parent: Move | None
+    parent: Any
     instr: Instr | None
     codes: tuple[int, ...]
     operands: tuple[int, ...]
@@ -100,7 +82,7 @@ class Move:
     op: Op | None
     params: Any
     slow: bool
-    next: Any
+    next: Move
     children: dict[Any, Move] | None
     fresh: bool
     unary: Op | None
@@ -118,13 +100,13 @@ class Move:
 
     def child(self, key: Any) -> Move | None:
         """The move after this one with an (instruction, codes, uniqueness), if it came before."""
-        known: Move = self.next
+        known = self.next
         if known.instr is key[0] and known.codes == key[1] and known.unique == key[2]:
             return known
         return None if self.children is None else self.children.get(key)
 
     def prepare(self) -> None:
-        """Sets what following looks at."""
+        """Sets what following looks at, but `next`."""
         instr, codes = self.instr, self.codes
         self.op, self.params = (None, None) if instr is None else (instr.op, instr.params)
         self.fresh = bool(codes) and min(codes) < 0
@@ -133,7 +115,6 @@ class Move:
         self.unary = self.binary = self.parametric = self.many = self.take = None
         self.right = self.left = self.new_right = self.new_left = None
         self.a = self.b = 0
-        self.next = End(self)
         self.checked = 0 if self.parent is None else self.parent.checked
         if self.total - self.checked >= CHECK_EVERY and self.cuttable:
             self.slow, self.checked = True, self.total
@@ -192,14 +173,29 @@ class Move:
                 self.new_left = self.op
 
 
+class End(Move):
+    """The end of what is known after a move, its parent: it agrees with nothing."""
+
+    __slots__ = ()
+
+    def __init__(self, parent: Move | None) -> None:
+        self.parent = parent
+        self.instr = None
+        self.codes = self.operands = ()
+        self.unique = self.merged = self.slow = self.fresh = False
+        self.aval = self.src = self.kind = self.params = self.take = None
+        self.slot = self.total = self.checked = self.a = self.b = 0
+        self.cuts = self.blocks = None
+        self.children = None
+        self.op = self.unary = self.binary = self.parametric = self.many = None
+        self.right = self.left = self.new_right = self.new_left = None
+        self.next = self
+
+
 def root_move() -> Move:
     """What stands before the first move of a trace."""
-    move = Move()
-    move.parent = move.instr = move.aval = move.src = move.kind = move.cuts = move.blocks = None
-    move.codes = move.operands = ()
-    move.unique = move.merged = False
-    move.slot = move.total = 0
-    move.prepare()
+    move: Move = End(None)
+    move.next = End(move)
     return move
 
 
@@ -218,6 +214,15 @@ def path(last: Move) -> list[Move]:
         found.append(move)
         move = move.parent
     return found[::-1]
+
+
+def lead(move: Move, after: Move) -> None:
+    """Lets a move that is new be followed by another one alone."""
+    if after.slow:
+        move.next = End(move)
+        move.children = {(after.instr, after.codes, after.unique): after}
+    else:
+        move.next = after
 
 
 def predict(parent: Move, move: Move) -> None:

@@ -12,17 +12,20 @@ from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.infer import infer
 from graphopt.lazy.core.node import Aval, Instr, Node, Op
 from graphopt.lazy.record import moves
+from graphopt.lazy.record.current import state as state
 from graphopt.lazy.record.moves import Move
 from graphopt.lazy.record.numbers import scalar, scalar_beside
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.record.threads import Recorder, behind
 from graphopt.lazy.record.threads import settings as settings
-from graphopt.lazy.record.threads import state as state
 
 __all__ = ["behind", "scalar", "scalar_beside"]
 
-_new: Final[Any] = object.__new__
+_new: Final[Any] = TensorBase.__new__
 _here: Final = source_lines.here
+PURE: Final = __file__.endswith(".py")
+"""Whether this module is interpreted: compiled functions have no frames to look behind."""
+_INNER: Final = 3 if PURE else 1
 
 tensor_class: Any = TensorBase
 """The class of recorded results; `tensor.py` puts its own here."""
@@ -46,7 +49,7 @@ def new_tensor(node: Node) -> Any:
 
 def record1(op: Op, a: Node) -> Any:
     """Records an operation without parameters on one operand."""
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if move.unary is op:
         values = local.values
@@ -67,7 +70,7 @@ def record1(op: Op, a: Node) -> Any:
 
 def record2(op: Op, a: Node, b: Node) -> Any:
     """Records an operation without parameters on two operands."""
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if move.binary is op:
         values = local.values
@@ -90,7 +93,7 @@ def record(
     op: Op, inputs: tuple[Node, ...], params: tuple[Any, ...] = (), device: Any = None
 ) -> Any:
     """Records any operation; `device` matters only where there are no inputs."""
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if move.parametric is op:
         if len(inputs) == 1 and local.values[move.a] is inputs[0] and move.params == params:
@@ -104,7 +107,7 @@ def record(
 
 def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
     """Records an operation whose instruction was looked up before."""
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if move.instr is instr and not move.unique:
         if len(inputs) == 1 and local.values[move.a] is inputs[0]:
@@ -117,7 +120,7 @@ def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
 
 def record_unique(op: Op, inputs: tuple[Node]) -> Any:
     """Records an operation on one operand whose result is never merged with an equal one."""
-    local = state.now
+    local: Recorder = state.now
     move = local.next
     if move.op is op and move.unique and local.recording.takes(inputs[0], move.codes[0]):
         return entered(local, move)
@@ -146,7 +149,7 @@ def unlike_one(local: Recorder, op: Op, a: Node) -> Any:
         place = local.recording.place(a)
         if instr is not None and place is not None:
             codes = (place,)
-            return extended(local, instr, codes, codes, False, _here(3), None)
+            return extended(local, instr, codes, codes, False, _here(_INNER), None)
     return _general(local, op, (), (a,), None)
 
 
@@ -157,7 +160,7 @@ def unlike_two(local: Recorder, op: Op, a: Node, b: Node) -> Any:
         place, other = local.recording.place(a), local.recording.place(b)
         if instr is not None and place is not None and other is not None:
             codes = (place, other)
-            return extended(local, instr, codes, codes, False, _here(3), None)
+            return extended(local, instr, codes, codes, False, _here(_INNER), None)
     return _general(local, op, (), (a, b), None)
 
 
@@ -195,7 +198,7 @@ def _recorded(
             return _enter(local, known, inputs)
         local.leave_tree()
     operands = local.recording.enter(inputs, codes)
-    return extended(local, instr, codes, operands, unique, _here(4), None)
+    return extended(local, instr, codes, operands, unique, _here(_INNER + PURE), None)
 
 
 def extended(
@@ -203,7 +206,7 @@ def extended(
 ) -> Any:
     """Records an operation anew; its operands have their places, and no trace is followed."""
     last = local.end.parent
-    move: Move = _new(Move)
+    move = Move()
     move.parent = last
     move.instr = instr
     move.codes = codes

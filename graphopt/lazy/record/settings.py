@@ -16,6 +16,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "sync_live": (True, False),
     "log": (True, False),
     "replay": (True, False),
+    "batch_steps": (True, False, "at once"),
 }
 _NUMBERS: Final = ("compile_after", "trace_limit", "step_limit")
 
@@ -32,6 +33,8 @@ class Settings:
             line, or raise `CutForbiddenError`.
         sync_live: an observation also computes other live tensors that share work with it.
         log: one log line per graph (logger ``graphopt.lazy``).
+        batch_steps: small steps that repeat wait for each other and run together, after some hundred
+            of them; ``at once`` lets them from the second on.
     """
 
     tier: str = "auto"
@@ -40,6 +43,7 @@ class Settings:
     on_cut: str = "silent"
     sync_live: bool = True
     log: bool = False
+    batch_steps: bool | str = True
 
 
 settings: Final = Settings()

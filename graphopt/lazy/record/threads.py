@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 import weakref
-from threading import local as _thread_local
 from typing import Any, Final
 
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.record import traces
+from graphopt.lazy.record.held import held_elsewhere
 from graphopt.lazy.record.moves import End, Move, root_move
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.record.traces import Recording
 
 _ref: Final = weakref.ref
-_references: Final[Any] = sys.getrefcount
 
 
 class Settings:
@@ -52,10 +51,11 @@ class Recorder:
         limit: recorded values that cause an automatic cut.
         step: innermost `lt.step()` that is active, or None.
         apart: what is recorded is no part of the tree of traces, and is never cut.
+        later: steps that were recorded and are not run yet (`runtime.steps`).
     """
 
     __slots__ = (
-        "apart", "end", "equal", "fork", "handles", "left", "limit", "next", "numbers", "recording",
+        "apart", "end", "equal", "fork", "handles", "later", "left", "limit", "next", "numbers", "recording",
         "root", "step", "tapes", "values",
     )  # fmt: skip
 
@@ -63,10 +63,11 @@ class Recorder:
         self.left: list[weakref.ref[TensorBase]] = []
         self.tapes: tuple[Any, ...] = ()
         self.apart = apart
+        self.later: list[Any] = []
         self.limit = sys.maxsize if apart else settings.trace_limit
         self.step: Any = None
-        self.end = End(root_move())
-        self.next: Any = self.end
+        self.end: Move = End(root_move())
+        self.next: Move = self.end
         self.equal: dict[Any, int] = {}
         self.fork: Move | None = None
         self.root: Move | None = None
@@ -143,29 +144,6 @@ class Recorder:
 
 def _pending(tensor: Any, failed: Any) -> bool:
     return tensor is not None and tensor._node.data is None and tensor._node not in failed
-
-
-def held_elsewhere(handles: list[Any]) -> list[Any]:
-    """The tensors of a list that something else refers to, too."""
-    unused = _UNUSED
-    return [tensor for tensor in handles if _references(tensor) > unused]
-
-
-_UNUSED = 0
-_UNUSED = max(
-    count for handles in [[TensorBase()]] for count in [_references(tensor) for tensor in handles]
-)
-"""References that a tensor has while `held_elsewhere` looks at it and nobody holds it."""
-
-
-class _Threads(_thread_local):
-    """The recorder of the thread that asks: one look-up of thread-local data per operation."""
-
-    def __init__(self) -> None:
-        self.now = Recorder()
-
-
-state: Final = _Threads()
 
 
 def behind(roots: list[Node]) -> list[Node]:

@@ -11,7 +11,7 @@ import itertools
 from typing import Any, Final
 
 from graphopt.lazy.core.node import CONST, PLACES, Instr, Node, value_node
-from graphopt.lazy.record.moves import MET, Move, number_instr, path, predict, root_move
+from graphopt.lazy.record.moves import MET, End, Move, lead, number_instr, path, predict, root_move
 
 MAX_MOVES: Final = 50_000
 """Moves kept; a tree that grows beyond that is forgotten."""
@@ -51,14 +51,15 @@ class Recording:
         number_places: the reverse.
         handles: tensors that were made for results.
         base: added to a place, gives a node's number; grows from recording to recording.
-        foreign: some operand is pending in another recording.
+        foreign: some operand is pending in another recording that is not put off.
+        put_off: the step that was recorded waits to be run; its results are what others begin with.
         held_bytes: bytes of the buffers.
         limit_bytes: bytes at which to look whether buffers are kept for nothing.
     """
 
     __slots__ = (
         "base", "foreign", "handles", "held_bytes", "limit_bytes", "number_nodes",
-        "number_places", "numbers", "slots", "values",
+        "number_places", "numbers", "put_off", "slots", "values",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -70,6 +71,7 @@ class Recording:
         self.handles: list[Any] = []
         self.base = _base() << PLACES
         self.foreign = False
+        self.put_off = False
         self.held_bytes = 0
         self.limit_bytes = LIMIT_BYTES
 
@@ -120,7 +122,7 @@ class Recording:
             self.slots[node] = len(self.values)
             self.values.append(node)
             self.held_bytes += node.aval.nbytes
-            if node.data is None:
+            if node.data is None and not waits(node):
                 self.foreign = True
         return tuple(found)
 
@@ -134,7 +136,7 @@ class Recording:
                 self.slots[node] = len(values)
                 values.append(node)
                 self.held_bytes += node.aval.nbytes
-                if node.data is None:
+                if node.data is None and not waits(node):
                     self.foreign = True
             else:
                 self._keep_number(len(self.numbers), node)
@@ -146,7 +148,7 @@ class Recording:
         if code > 0:
             return code < len(values) and values[code] is node
         if node.data is None:
-            return False
+            return node.aval.id == -code and waits(node) and self._entered(node)
         instr = node.instr
         if instr is None:
             if node.aval.id != -code:
@@ -167,8 +169,11 @@ class Recording:
             if code > 0:
                 if code < count and values[code] is node:
                     continue
-            elif node.data is None or code <= -MET:
+            elif code <= -MET:
                 pass
+            elif node.data is None:
+                if node.aval.id == -code and waits(node) and self._entered(node):
+                    continue
             elif (instr := node.instr) is None:
                 if node.aval.id == -code and self._entered(node):
                     continue
@@ -236,6 +241,11 @@ class Recording:
         return node.move.slot if node.recording is self else self.slots.get(node)
 
 
+def waits(node: Node) -> bool:
+    """Whether a pending node is a result of a step that is put off."""
+    return node.recording is not None and node.recording.put_off
+
+
 LIMIT_BYTES: Final = 64 << 20
 """Buffers that a recording may hold before it is looked at whether anybody else holds them."""
 
@@ -252,7 +262,8 @@ def equal_operations(last: Move) -> dict[Any, int]:
 def add_to_tree(parent: Move, last: Move) -> Move:
     """Adds moves that were recorded anew to the tree.
 
-    If another thread added an equal move meanwhile, that one stays, and those behind are not kept.
+    They are linked to each other before the first is linked to the tree, where other threads follow.
+    If one of them added an equal move meanwhile, that one stays, and none of these is kept.
 
     Args:
         parent: the last move that is part of the tree.
@@ -261,18 +272,22 @@ def add_to_tree(parent: Move, last: Move) -> Move:
     Returns:
         The last move that was added.
     """
-    chain = []
-    move: Any = last
-    while move is not parent:
-        chain.append(move)
-        move = move.parent
+    chain: list[Move] = []
+    each = last
+    while each is not parent:
+        chain.append(each)
+        each = each.parent
     for move in reversed(chain):
         move.prepare()
-        if _link(parent, move) is not move:
-            break
-        parent = move
-        tree.moves += 1
-    return parent
+    if not chain:
+        return parent
+    last.next = End(last)
+    for move, after in zip(chain[1:], chain, strict=False):
+        lead(move, after)
+    if _link(parent, chain[-1]) is not chain[-1]:
+        return parent
+    tree.moves += len(chain)
+    return last
 
 
 def _link(parent: Move, move: Move) -> Move:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from graphopt.lazy.core import metrics
 from graphopt.lazy.runtime import donation
 from graphopt.lazy.runtime.executors import Packing, packing_of
+from graphopt.lazy.runtime.steps.history import History
 from graphopt.lazy.runtime.trace import Plan, Trace, make_plan
 from graphopt.lazy.runtime.waiting import Waiting
 
@@ -45,6 +46,7 @@ class Entry:
         default: the program without the optimizer, for checked runs.
         giving: whether and how buffers are given to the executable.
         waiting: whether its callers wait for its results.
+        history: its steps so far, and loops over them.
         dependencies: sets of index checks and leaves that roots depend on, and which set is whose;
             None until needed.
         places: operations whose indices are checked; known once `dependencies` is.
@@ -70,6 +72,7 @@ class Entry:
     default: Any = None
     giving: donation.Giving = field(default_factory=donation.Giving)
     waiting: Waiting = field(default_factory=Waiting)
+    history: History = field(default_factory=History)
     dependencies: Any = None
     places: Any = ()
     context: Any = None

@@ -6,6 +6,7 @@ import atexit
 import queue
 import threading
 import zlib
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Final
 
@@ -87,13 +88,59 @@ def _compile(
         return answer
 
     leaves, packs = executors.abstract_arguments(entry.plan, entry.packing)
+    function = flat_function(entry, pairing.order)
+    return _compiled(function, entry, [*leaves, *packs], policy, forms, handler, pairing.leaves)
+
+
+def compile_loop(
+    entry: Entry, name: str, function: Any, arguments: Sequence[Any], policy: Any
+) -> Any:
+    """A compiled program of several runs of a graph; None if it cannot be compiled. Never raises.
+
+    Args:
+        entry: the graph.
+        name: of the program.
+        function: what it computes.
+        arguments: shapes and dtypes of what the function takes.
+        policy: what optimizes it; None for XLA's default.
+    """
+
+    def handler(data: bytes) -> bytes | None:
+        return None if policy is None else optimizer.optimize(data, policy, name)[0]
+
+    def named(*values: Any) -> Any:
+        return function(*values)
+
+    named.__name__ = named.__qualname__ = name
+    start = perf_counter()
+    try:
+        with _compile_lock:
+            return _compiled(named, entry, arguments, policy, policy is not None, handler)[0]
+    except Exception as error:
+        metrics.fallback(f"compile failed: {type(error).__name__}")
+        return None
+    finally:
+        metrics.count("compiles")
+        metrics.spent("compile", perf_counter() - start)
+
+
+def _compiled(
+    function: Any,
+    entry: Entry,
+    arguments: Sequence[Any],
+    policy: Any,
+    forms: bool,
+    handler: Any,
+    donated: tuple[int, ...] = (),
+) -> tuple[Any, bool]:
+    """A function compiled with a policy, and whether operations have other forms than jax's."""
     with jax.enable_x64(True), jax.default_device(entry.plan.device):
-        jitted = jax.jit(flat_function(entry, pairing.order), donate_argnums=pairing.leaves)
+        jitted = jax.jit(function, donate_argnums=donated)
         with lowering(forms) as choices:
-            lowered = jitted.lower(*leaves, *packs)
+            lowered = jitted.lower(*arguments)
         plugin.add_forms(choices)
         try:
-            subscription = xla_hook.subscribe(handler, module_name=f"jit_{entry.name}")
+            subscription = xla_hook.subscribe(handler, module_name=f"jit_{function.__name__}")
         except UnsupportedJaxError as error:
             metrics.fallback(error.what)
             return lowered.compile(), bool(choices)
@@ -138,11 +185,15 @@ class _Background:
         """Compiles an entry some time soon."""
         entry.state = "compiling"
         entry.done.clear()
+        self.call(lambda: compile_entry(entry, policy, check, pairing))
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Does something that compiles, some time soon; it must not raise."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="graphopt-lazy", daemon=True)
             self._thread.start()
             atexit.register(self._end)
-        self._jobs.put((entry, policy, check, pairing))
+        self._jobs.put(job)
 
     def drain(self) -> None:
         """Waits until all that was submitted so far is compiled."""
@@ -158,11 +209,10 @@ class _Background:
             if isinstance(job, threading.Event):
                 job.set()
                 continue
-            entry, policy, check, pairing = job
             with self._busy:
                 if self._ending:
                     return
-                compile_entry(entry, policy, check, pairing)
+                job()
 
     def _end(self) -> None:
         self._ending = True

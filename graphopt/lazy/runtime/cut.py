@@ -22,6 +22,7 @@ from graphopt.lazy.runtime import donation, known, optimizer, tiers
 from graphopt.lazy.runtime.cache import Cache, Entry
 from graphopt.lazy.runtime.recompiles import explain_new
 from graphopt.lazy.runtime.results import checks_of, deliver
+from graphopt.lazy.runtime.steps import queue
 from graphopt.lazy.runtime.trace import Trace
 
 LOCK: Final = threading.RLock()
@@ -80,6 +81,7 @@ def run(requested: list[Node], extra: list[Node], cause: str, key: Any = None) -
     """
     local = recorder.state.now
     with LOCK:
+        queue.run_all()
         requested = [node for node in dict.fromkeys(requested) if node.data is None]
         extra = [node for node in dict.fromkeys(extra) if node.data is None]
         failures: dict[Node, LazyError] = {}
@@ -115,6 +117,14 @@ def run_known(key: Any, cause: str) -> bool:
         if found is None:
             return False
         cut, entry = found
+        if cause == "step" and not observers and queue.put_off(local, cut, entry):
+            entry.waiting.count(cause)
+            cache.use(entry)
+            _book(
+                cause, len(entry.plan.steps), entry.name, "compiled", perf_counter() - start, True
+            )
+            return True
+        queue.run_all()
         unused = donation.USED
         if cut.complete and not observers:
             unused = cut.places.unused(local)
@@ -212,6 +222,7 @@ def _settled(node: Node, cause: str) -> Any:
             _object(cause)
         local = recorder.state.now
         with LOCK:
+            queue.run_all()
             key = known.key_of(local, "live" if settings.sync_live else "ancestors", [node])
             if node.data is None and not (key is not None and run_known(key, cause)):
                 extra = sharing([node], local.live())[1:] if settings.sync_live else ancestors(node)
@@ -290,6 +301,8 @@ def sync(*, wait: bool = False) -> None:
 def sync_all(cause: str, wait: bool = False) -> None:
     """Computes all pending tensors of this thread; see `sync`."""
     local = recorder.state.now
+    if cause != "step":
+        run_waiting()
     key = None if wait else known.key_of(local, "all", ())
     if key is not None and run_known(key, cause):
         return
@@ -305,6 +318,7 @@ def sync_all(cause: str, wait: bool = False) -> None:
 def eval_nodes(nodes: Iterable[Node], wait: bool) -> None:
     """Computes nodes and what shares work with them; see `lt.eval`."""
     nodes = list(nodes)
+    run_waiting()
     requested = [node for node in nodes if node.data is None]
     if requested:
         local = recorder.state.now
@@ -313,6 +327,12 @@ def eval_nodes(nodes: Iterable[Node], wait: bool) -> None:
             run(requested, sharing(requested, local.live())[len(requested) :], "eval", key)
     if wait:
         _wait(nodes)
+
+
+def run_waiting() -> None:
+    """Runs the steps that are put off."""
+    with LOCK:
+        queue.run_all()
 
 
 def _wait(nodes: Iterable[Node]) -> None:

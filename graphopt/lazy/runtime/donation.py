@@ -9,7 +9,6 @@ back, a debugger, all keep a buffer from being given away.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import jax
 
 from graphopt.lazy.core.node import Aval, Node
-from graphopt.lazy.record.threads import Recorder, held_elsewhere
+from graphopt.lazy.record.held import held_elsewhere
+from graphopt.lazy.record.threads import Recorder
 from graphopt.lazy.record.traces import Recording
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ class Places:
     def _refresh(self, values: list[Any]) -> None:
         """Lets go of operands that nodes were asked for; they are found in the recording again."""
         for place in self.produced:
-            with contextlib.suppress(AttributeError):
-                del values[place].inputs
+            values[place].let_go()
 
 
 def _is_free(node: Node) -> bool:

@@ -8,7 +8,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from graphopt.lazy.core.node import Node
-from graphopt.lazy.record.threads import Recorder, held_elsewhere
+from graphopt.lazy.record.held import held_elsewhere
+from graphopt.lazy.record.threads import Recorder
 from graphopt.lazy.record.traces import Recording
 from graphopt.lazy.runtime.cache import Entry
 from graphopt.lazy.runtime.donation import Places
@@ -85,7 +86,8 @@ def key_of(local: Recorder, mode: str, requested: Sequence[Node]) -> Any:
             return None
         asked.append(node.move.slot)
     live = []
-    for tensor in held_elsewhere(local.handles):
+    local.handles[:] = held_elsewhere(local.handles)
+    for tensor in local.handles:
         node = tensor._node
         if node.recording is not recording:
             return None

@@ -74,6 +74,7 @@ class _Observer:
 
 @contextmanager
 def _observed() -> Iterator[_Observer]:
+    cut.run_waiting()
     observer = _Observer()
     cut.observers.append(observer)
     try:

@@ -11,14 +11,14 @@ from graphopt.errors import ConfigError
 from graphopt.lazy.core import source_lines
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.record import operands
-from graphopt.lazy.runtime import executors
+from graphopt.lazy.runtime import cut, executors
 from graphopt.lazy.runtime.trace import Plan, Trace, make_plan
 
 FORMATS: Final = ("text", "hlo", "stablehlo", "dot", "svg")
 
 
 def show(*xs: Any, format: str = "text") -> str:
-    """The graph that computing tensors would run; computes nothing.
+    """The graph that computing tensors would run; computes nothing but steps that wait.
 
     Args:
         *xs: tensors.
@@ -32,6 +32,7 @@ def show(*xs: Any, format: str = "text") -> str:
         raise ConfigError(
             what=f"format={format!r}", where="lt.show", fix=f"Use one of {', '.join(FORMATS)}."
         )
+    cut.run_waiting()
     nodes = [operands.node_of(x, "show") for x in xs]
     pending = [n for n in dict.fromkeys(nodes) if n.data is None]
     if not pending:

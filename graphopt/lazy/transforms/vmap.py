@@ -14,7 +14,7 @@ from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands, recorder
 from graphopt.lazy.record.recorder import parts, record
 from graphopt.lazy.record.tensor_base import TensorBase
-from graphopt.lazy.runtime import executors
+from graphopt.lazy.runtime import cut, executors
 from graphopt.lazy.runtime.trace import Plan, Trace, make_plan
 from graphopt.lazy.transforms.containers import flatten
 
@@ -121,6 +121,7 @@ def _independent(roots: list[Node], examples: set[Node]) -> frozenset[Node]:
 
 
 def _mapped(outputs: list[Any], examples: list[tuple[Node, Any, int]], out_axes: int) -> list[Any]:
+    cut.run_waiting()
     given = {node: (x._node, axis) for node, x, axis in examples}
     nodes = []
     for out in outputs:
