@@ -60,7 +60,11 @@ class Check:
         self.flags = None
 
 
-def dependencies(plan: Plan) -> tuple[tuple[tuple[int, ...], frozenset[int]], ...]:
+Dependency = tuple[tuple[int, ...], frozenset[int]]
+"""Numbers of the checked operations and of the buffers that a value depends on."""
+
+
+def dependencies(plan: Plan) -> tuple[Dependency, ...]:
     """Per root: numbers of the checked operations and of the leaves that it depends on."""
     checked: dict[int, int] = {}  # sets of small numbers as bits
     leaves = {slot: 1 << k for k, slot in enumerate(plan.leaf_slots)}

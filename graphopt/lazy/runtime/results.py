@@ -10,7 +10,7 @@ from graphopt.lazy.errors import LazyError
 from graphopt.lazy.runtime import executors
 from graphopt.lazy.runtime.cache import Entry
 from graphopt.lazy.runtime.executors import Failure
-from graphopt.lazy.runtime.index_checks import Check, dependencies
+from graphopt.lazy.runtime.index_checks import Check, Dependency, dependencies
 
 
 def deliver(
@@ -34,9 +34,19 @@ def deliver(
     Returns:
         Errors of the nodes that have no value.
     """
+    if entry is None or (flags is None and not inherited):
+        return give(roots, values, [None] * len(roots), own)
+    if entry.dependencies is None:
+        entry.dependencies = grouped(dependencies(entry.plan))
+        entry.places = executors.checked_places(entry.plan)
+    return give(roots, values, checks_for(flags, inherited, entry.dependencies, entry.places), own)
+
+
+def give(
+    roots: Sequence[Node], values: Sequence[Any], checks: Sequence[Check | None], own: bool
+) -> dict[Node, LazyError]:
+    """Gives nodes their values, with the index checks that they depend on; see `deliver`."""
     failures: dict[Node, LazyError] = {}
-    plain = entry is None or (flags is None and not inherited)
-    checks = [None] * len(roots) if plain else _checks(flags, inherited, entry)  # type: ignore[arg-type]
     for node, value, check in zip(roots, values, checks, strict=True):
         if type(value) is Failure:
             failures[node] = value.error
@@ -71,19 +81,32 @@ def checks_of(leaves: list[Node]) -> dict[int, Check]:
     return found
 
 
-def _checks(flags: Any, inherited: dict[int, Check], entry: Entry) -> list[Check | None]:
-    """The index checks that each root depends on; None where there are none."""
-    if entry.dependencies is None:
-        roots = dependencies(entry.plan)
-        kinds = list(dict.fromkeys(roots))
-        entry.dependencies = kinds, [kinds.index(root) for root in roots]
-        entry.places = executors.checked_places(entry.plan)
+def grouped(roots: Sequence[Dependency]) -> tuple[list[Dependency], list[int]]:
+    """The different ones of what roots depend on, and which of them each root has."""
+    kinds = list(dict.fromkeys(roots))
+    return kinds, [kinds.index(root) for root in roots]
+
+
+def checks_for(
+    flags: Any,
+    inherited: dict[int, Check],
+    dependencies: tuple[list[Dependency], list[int]],
+    operations: tuple[tuple[str, Any], ...],
+) -> list[Check | None]:
+    """The index checks that each root depends on; None where there are none.
+
+    Args:
+        flags: bool [K], jax: what the run found; None if it checks nothing.
+        inherited: what `checks_of` says of its leaves.
+        dependencies: `grouped` ones of its roots.
+        operations: `executors.checked_places` of its graph.
+    """
     places: dict[Check, list[int]] = {}
     for k, check in inherited.items():
         places.setdefault(check, []).append(k)
     shared: dict[Any, Check] = {}  # roots that depend on the same share their check
     found: list[Check | None] = []
-    kinds, chosen_kinds = entry.dependencies
+    kinds, chosen_kinds = dependencies
     for chosen, leaves in kinds:
         before = tuple([c for c, where in places.items() if not leaves.isdisjoint(where)])
         own = flags if chosen else None
@@ -92,7 +115,7 @@ def _checks(flags: Any, inherited: dict[int, Check], entry: Entry) -> list[Check
             continue
         known = shared.get((chosen, before))
         if known is None:
-            known = shared[chosen, before] = Check(own, entry.places, chosen)
+            known = shared[chosen, before] = Check(own, operations, chosen)
             known.inherited = before
         found.append(known)
     return [found[k] for k in chosen_kinds]

@@ -12,8 +12,9 @@ import graphopt.lazy as lt
 from graphopt.lazy.record import recorder
 from graphopt.lazy.runtime.cut import cache
 from graphopt.lazy.runtime.steps import program
-from graphopt.lazy.runtime.steps.queue import MOST, PATIENCE
-from graphopt.lazy.runtime.steps.work import MAX_WORK, work_of
+from graphopt.lazy.runtime.steps.queue import PATIENCE
+from graphopt.lazy.runtime.steps.relation import OWN, SAME, closure
+from graphopt.lazy.runtime.steps.work import MAX_WORK, MOST, work_of
 
 START = np.linspace(0.1, 0.9, 12, dtype=np.float32)
 
@@ -226,13 +227,9 @@ def test_usual_patience_depends_on_steps_alone() -> None:
 
 
 def test_graphs_that_do_not_suit_run_at_once() -> None:
-    index = lt.asarray(np.array([0, 3, 1]))
-    wide = lt.ones((800, 800))
+    wide = lt.ones((1100, 1100))
     x = lt.asarray(START)
     for _ in range(4):
-        with lt.step():
-            taken = lt.take(x, index)
-        assert not taken.pending  # an index may be out of range
         with lt.step():
             wide = wide * 0.5 + 1.25
         assert not wide.pending  # too large
@@ -240,6 +237,61 @@ def test_graphs_that_do_not_suit_run_at_once() -> None:
             y = x * 0.5
         assert not y.pending
     assert lt.metrics().together == 0
+
+
+def _walk(start: int, steps: int, size: int) -> tuple[Any, list[Any]]:
+    """Goes over a table by computed positions, beyond its end if it is short; position and sums."""
+    table = lt.asarray(np.arange(1.0, size + 1.0, dtype=np.float32))
+    position, total = lt.asarray(np.array([start], np.int32)), lt.zeros(1)
+    sums = []
+    for _ in range(steps):
+        with lt.step():
+            total = total + lt.take(table, position)
+            position = position + 2
+            sums.append(total)
+    return position, sums
+
+
+def test_indices_are_checked_in_steps_that_run_together() -> None:
+    position, sums = _walk(0, 8, 16)
+    expected = np.cumsum(1.0 + 2.0 * np.arange(8))
+    _near([float(s[0]) for s in sums], expected)
+    assert int(position[0]) == 16
+    assert lt.metrics().together >= 4
+
+
+def test_an_index_out_of_range_is_an_error_from_its_step_on() -> None:
+    for _ in range(2):
+        position, sums = _walk(0, 8, 9)
+        lt.sync()
+        for k, total in enumerate(sums[:5]):
+            assert float(total[0]) == (k + 1) ** 2
+        for total in sums[5:]:
+            with pytest.raises(lt.LazyIndexError, match="take"):
+                float(total[0])
+        assert int(position[0]) == 16  # does not depend on what was taken
+    assert lt.metrics().together >= 7
+
+
+def test_steps_of_what_came_of_a_wrong_index_are_errors_too() -> None:
+    table = lt.asarray(START)
+    with lt.config(tier="compiled"):
+        x = lt.take(table, lt.asarray(np.array([3, 99])) + 0)
+        lt.sync()
+        for _ in range(6):
+            with lt.step():
+                x = x * 0.5
+    with pytest.raises(lt.LazyIndexError):
+        np.asarray(x)
+
+
+def test_what_a_later_step_depends_on() -> None:
+    roots = (((0,), frozenset({0})), ((), frozenset({1})), ((), frozenset({2, 3})))
+    assert closure(roots, (SAME, 0, 1, OWN)) == [
+        ((0,), frozenset({0})),
+        ((0,), frozenset({0, 1})),
+        ((0,), frozenset({0, 1, 2, 3})),
+    ]
 
 
 def test_steps_that_wait_are_shown_as_what_they_are() -> None:

@@ -12,10 +12,10 @@ class History:
 
     Attributes:
         steps: cuts by `lt.step()` that ran it, those put off included.
-        suitable: its steps may be put off; None before anybody looked.
+        together: how many steps may run together; None before anybody looked.
         programs: loops over several steps, by `program.Form`.
     """
 
     steps: int = 0
-    suitable: bool | None = None
+    together: int | None = None
     programs: dict[Any, Any] = field(default_factory=dict)

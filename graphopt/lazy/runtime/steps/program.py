@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,9 @@ import numpy as np
 
 from graphopt.lazy.runtime import compiling, executors, tiers
 from graphopt.lazy.runtime.cache import Entry
-from graphopt.lazy.runtime.steps.relation import OWN, Relation, Step
+from graphopt.lazy.runtime.index_checks import dependencies
+from graphopt.lazy.runtime.results import grouped
+from graphopt.lazy.runtime.steps.relation import OWN, Relation, Step, closure
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Form:
     equal_numbers: bool
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Program:
     """A loop over steps: compiled in the background, used from a fixed number of steps on.
 
@@ -54,6 +57,21 @@ class Program:
     done: threading.Event = field(default_factory=threading.Event)
     _last: tuple[Any, list[Any]] = (None, [])
 
+    @property
+    def checked(self) -> bool:
+        """Whether the graph checks indices."""
+        return bool(self.places)
+
+    @functools.cached_property
+    def places(self) -> tuple[tuple[str, Any], ...]:
+        """Operations whose indices are checked."""
+        return executors.checked_places(self.entry.plan)
+
+    @functools.cached_property
+    def dependencies(self) -> Any:
+        """Checks, and buffers of the first step, that the roots of later ones depend on; `grouped`."""
+        return grouped(closure(dependencies(self.entry.plan), self.form.relation))
+
     def compile(self, policy: Any) -> None:
         """Compiles the loop; afterwards it has an executable, or failed. Never raises."""
         try:
@@ -67,15 +85,16 @@ class Program:
         """Runs steps.
 
         Returns:
-            The roots of the last step, and the kept roots of each step before it.
+            The roots of the last step, and the kept roots of each step before it; behind each the index
+            flags of the steps up to there, if the graph checks any.
         """
         found = self.executable(*self._leaves(steps), *self._numbers(steps))
-        roots = len(self.entry.plan.root_slots)
-        kept = len(self.form.kept)
-        earlier = [
-            found[roots + k * kept : roots + (k + 1) * kept] for k in range(self.form.count - 1)
-        ]
-        return found[:roots], earlier
+        whole, part = len(self.entry.plan.root_slots), len(self.form.kept)
+        if self.checked:
+            whole, part = whole + 1, part + 1
+        if not self.form.kept:
+            return found, []
+        return found[:whole], [found[k : k + part] for k in range(whole, len(found), part)]
 
     def _leaves(self, steps: Sequence[Step]) -> list[Any]:
         device = self.entry.plan.device
@@ -115,6 +134,8 @@ class Program:
 
     def _run(self, *arguments: Any) -> tuple[Any, ...]:
         """All steps, traced by jax: the roots of the last one, then what is kept of the others."""
+        import jax.numpy as jnp
+
         form, plan = self.form, self.entry.plan
         leaves, packs = arguments[: len(form.relation)], arguments[len(form.relation) :]
         own = [k for k, source in enumerate(form.relation) if source == OWN]
@@ -129,14 +150,21 @@ class Program:
             for k, value in zip(carried.values(), state, strict=False):
                 values[k] = value
             roots = step(tuple(values), packs if form.equal_numbers else each[1])
-            return tuple(roots[r] for r in order), tuple(roots[r] for r in form.kept)
+            kept = tuple(roots[r] for r in form.kept)
+            return tuple(roots[r] for r in order), (kept, roots[len(order) :])
 
         rest = [np.zeros(a.shape, a.dtype.np) for a in plan.root_avals]
         first = (*(leaves[k] for k in carried.values()), *(rest[r] for r in order[len(carried) :]))
         each = (tuple(leaves[k] for k in own), () if form.equal_numbers else packs)
-        last, rows = jax.lax.scan(body, first, each, length=form.count)
-        roots = tuple(last[order.index(r)] for r in range(len(order)))
-        return roots + tuple(row[k] for k in range(form.count - 1) for row in rows)
+        last, (rows, checked) = jax.lax.scan(body, first, each, length=form.count)
+        flags = jnp.cumsum(checked[0], axis=0) > 0 if checked else None  # those of all steps so far
+        found = [last[order.index(r)] for r in range(len(order))]
+        if flags is not None:
+            rows = (*rows, flags)
+            found.append(flags[-1])
+        if form.kept:
+            found += [row[k] for k in range(form.count - 1) for row in rows]
+        return tuple(found)
 
 
 def _several(one: Any, count: int) -> Any:

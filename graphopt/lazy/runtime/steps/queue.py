@@ -9,6 +9,7 @@ What is put off stays a recording as any other: if anything goes wrong its resul
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,11 +19,12 @@ from graphopt.lazy.record.settings import settings
 from graphopt.lazy.record.threads import Recorder
 from graphopt.lazy.runtime import compiling, devices, donation, optimizer, tiers
 from graphopt.lazy.runtime.cache import Entry
+from graphopt.lazy.runtime.index_checks import Check
 from graphopt.lazy.runtime.known import KnownCut
-from graphopt.lazy.runtime.results import checks_of, deliver
+from graphopt.lazy.runtime.results import checks_for, checks_of, deliver, give
 from graphopt.lazy.runtime.steps.program import Form, Program
 from graphopt.lazy.runtime.steps.relation import Step, relation_of
-from graphopt.lazy.runtime.steps.work import suits
+from graphopt.lazy.runtime.steps.work import steps_together
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,6 @@ PATIENCE: Final[dict[Any, Patience]] = {
     "at once": Patience(first=1, fewest=2, sightings=1, due=0, programs=64),
 }
 """By the setting ``batch_steps``."""
-
-MOST: Final = 32
-"""Steps that wait at most."""
 
 MAX_KEPT: Final = 256
 """Results of earlier steps that a loop returns, at most."""
@@ -86,7 +85,7 @@ def put_off(local: Recorder, cut: KnownCut, entry: Entry) -> bool:
     local.later.append(step)
     _waiting.add(local)
     local.restart()
-    if len(local.later) == MOST:
+    if len(local.later) == history.together:
         run(local)
     return True
 
@@ -97,9 +96,9 @@ def _may_wait(entry: Entry) -> bool:
     if devices.several() or optimizer.checked_mode():
         return False
     history = entry.history
-    if history.suitable is None:
-        history.suitable = suits(entry.plan)
-    return history.suitable
+    if history.together is None:
+        history.together = steps_together(entry.plan)
+    return history.together > 1
 
 
 def _continues(steps: list[Step], step: Step) -> bool:
@@ -144,7 +143,7 @@ def _run_alone(step: Step) -> bool:
 def _run_together(local: Recorder, steps: list[Step]) -> bool:
     """Runs steps as one loop; False if there is none for them."""
     patience = PATIENCE.get(settings.batch_steps)
-    if patience is None or len(steps) < patience.fewest or checks_of(steps[0].leaves):
+    if patience is None or len(steps) < patience.fewest:
         return False
     needed = set(local.recording.slots)
     alive = [step.alive() | needed.intersection(step.roots) for step in steps[:-1]]
@@ -167,7 +166,12 @@ def _run_together(local: Recorder, steps: list[Step]) -> bool:
         metrics.fallback(f"steps together: {type(error).__name__}")
         program.executable = None
         return False
-    _deliver(steps, last, earlier, alive, program)
+    inherited = checks_of(steps[0].leaves)
+    _deliver(steps[-1].roots, range(len(steps[-1].roots)), last, program, inherited)
+    for step, values, asked in zip(steps, earlier, alive, strict=False):
+        if asked:
+            roots = [step.roots[k] for k in program.form.kept]
+            _deliver(roots, program.form.kept, values, program, inherited, asked)
     return True
 
 
@@ -193,15 +197,21 @@ def _program(entry: Entry, form: Form, patience: Patience) -> Program | None:
 
 
 def _deliver(
-    steps: list[Step], last: Any, earlier: list[Any], alive: list[set[Node]], program: Program
+    roots: list[Node],
+    places: Sequence[int],
+    values: Any,
+    program: Program,
+    inherited: dict[int, Check],
+    asked: set[Node] | None = None,
 ) -> None:
-    entry = program.entry
-    for step, values, asked in zip(steps, earlier, alive, strict=False):
-        if asked:
-            chosen = [
-                (step.roots[k], value)
-                for k, value in zip(program.form.kept, values, strict=True)
-                if step.roots[k] in asked
-            ]
-            deliver([node for node, _ in chosen], [v for _, v in chosen], None, {}, entry, True)
-    deliver(steps[-1].roots, last, None, {}, entry, True)
+    """Gives the roots of a step at some places their values; of those, the ones asked for."""
+    flags = values[-1] if program.checked else None
+    checks: list[Check | None] = [None] * len(roots)
+    if inherited or flags is not None:
+        of_all = checks_for(flags, inherited, program.dependencies, program.places)
+        checks = [of_all[k] for k in places]
+    if asked is None:
+        give(roots, values[: len(roots)], checks, True)
+        return
+    chosen = [k for k, node in enumerate(roots) if node in asked]
+    give([roots[k] for k in chosen], [values[k] for k in chosen], [checks[k] for k in chosen], True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from graphopt.lazy.core.node import Node
 from graphopt.lazy.record.held import held_elsewhere
 from graphopt.lazy.record.traces import Recording
 from graphopt.lazy.runtime.cache import Entry
+from graphopt.lazy.runtime.index_checks import Dependency
 
 SAME: Final = -1
 """A buffer of a step is that of the step before."""
@@ -63,3 +65,27 @@ def relation_of(before: Step, step: Step) -> Relation | None:
             place = OWN
         found.append(place)
     return tuple(found)
+
+
+def closure(roots: Sequence[Dependency], relation: Relation) -> list[Dependency]:
+    """What the roots of a step depend on that comes after others.
+
+    Args:
+        roots: per root, numbers of the checked operations and of the buffers of its own step that it
+            depends on; see `index_checks.dependencies`.
+        relation: how the steps follow from each other.
+
+    Returns:
+        The same with those of earlier steps, down to the buffers of the first one.
+    """
+    found = [(set(checks), set(leaves)) for checks, leaves in roots]
+    grown = True
+    while grown:
+        grown = False
+        for checks, leaves in found:
+            before = len(checks) + len(leaves)
+            for source in [relation[k] for k in leaves if relation[k] >= 0]:
+                checks |= found[source][0]
+                leaves |= found[source][1]
+            grown = grown or len(checks) + len(leaves) > before
+    return [(tuple(sorted(checks)), frozenset(leaves)) for checks, leaves in found]

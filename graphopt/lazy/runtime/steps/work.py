@@ -8,7 +8,7 @@ from typing import Final
 from graphopt.lazy.core.node import Instr
 from graphopt.lazy.runtime.trace import Plan
 
-MAX_WORK: Final = 1 << 19
+MAX_WORK: Final = 1 << 20
 """Elements that a graph may compute, about 0.2 ms: during longer ones the host prepares the next step."""
 
 PRODUCTS: Final = frozenset(("conv", "einsum", "matmul", "tensordot", "vecdot"))
@@ -27,13 +27,21 @@ VECTOR: Final = 8
 """Multiply-adds of a product in the time of one computed element."""
 
 
-def suits(plan: Plan) -> bool:
-    """Whether a graph's steps may run together: small ones on a CPU whose indices need no check."""
-    if plan.device.platform != "cpu" or any(step.instr.op.has_index for step in plan.steps):
-        return False
-    if any(step.instr.op.name in UNKNOWN for step in plan.steps):
-        return False
-    return sum(work_of(step.instr) for step in plan.steps) <= MAX_WORK
+MOST: Final = 32
+"""Steps that run together at most."""
+
+MAX_TOGETHER: Final = 1 << 22
+"""Elements that steps which run together compute: meanwhile the host prepares the next ones."""
+
+
+def steps_together(plan: Plan) -> int:
+    """How many steps of a graph may run together: 0 for graphs that are too large, or on no CPU."""
+    if plan.device.platform != "cpu" or any(step.instr.op.name in UNKNOWN for step in plan.steps):
+        return 0
+    work = sum(work_of(step.instr) for step in plan.steps)
+    if work > MAX_WORK:
+        return 0
+    return min(MOST, 1 << (MAX_TOGETHER // max(1, work)).bit_length() - 1)
 
 
 def work_of(instr: Instr) -> int:
