@@ -1,31 +1,13 @@
-"""Eight programs as people write them with lazy tensors, beside the same under other array libraries.
-
-    python -m benchmarks.lazy_programs [--rounds 5] [--only NAME]
-
-Each program is a step from state to state, written once for an array namespace: lazy tensors, eager
-``jax.numpy``, ``jax.jit`` of the step, and NumPy where no gradient is needed. All make the same steps from
-the same state; the results are compared. Times are medians of interleaved runs, after runs that compile.
-"""
+"""The programs: each a step from state to state, written once for an array namespace."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import geometric_mean, median
 from typing import Any, Final
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-import graphopt.lazy as lt
-from benchmarks.progress import counted, ended
-
-STEPS: Final = 20
-WARM_UP: Final = 3
 State = tuple[Any, ...]
 
 
@@ -238,92 +220,3 @@ PROGRAMS: Final = (
         True,
     ),
 )  # fmt: skip
-
-
-def ways(program: Program) -> dict[str, Callable[[], State]]:
-    """Functions that make the steps of a program and return its last state as NumPy arrays."""
-    start = program.state(np.random.default_rng(0))
-    jitted = jax.jit(lambda state: program.step(jnp, jax.grad, state))
-
-    def loop(step: Callable[[State], State], state: State) -> State:
-        for _ in range(STEPS):
-            state = step(state)
-        return tuple(np.asarray(x) for x in state)
-
-    def lazily(state: State) -> State:
-        with lt.step():
-            return program.step(lt, lt.grad, state)
-
-    found = {
-        "lazy": lambda: loop(lazily, tuple(map(lt.asarray, start))),
-        "jit": lambda: loop(jitted, tuple(map(jnp.asarray, start))),
-        "eager": lambda: loop(
-            lambda state: program.step(jnp, jax.grad, state), tuple(map(jnp.asarray, start))
-        ),
-    }
-    if not program.differentiates:
-        found["NumPy"] = lambda: loop(lambda state: program.step(np, None, state), start)
-    return found
-
-
-def differs(program: Program, results: dict[str, State]) -> list[str]:
-    """Ways whose last state is not that of ``jit``, beyond what rounding grows to."""
-    wrong = []
-    for name, state in results.items():
-        for a, b in zip(state, results["jit"], strict=True):
-            near = np.isclose(a, b, rtol=2e-2, atol=2e-2)
-            if a.shape != b.shape or near.mean() < 0.95:
-                wrong.append(name)
-                break
-    return wrong
-
-
-def measure(program: Program, rounds: int) -> dict[str, float]:
-    """Prints a row of a Markdown table; returns seconds of the steps, by way."""
-    runs = ways(program)
-    results = {name: run() for name, run in runs.items()}
-    wrong = differs(program, results)
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run()
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
-    found = {name: median(samples) for name, samples in times.items()}
-    cells = [f"{found[n] / STEPS * 1e6:.0f}" if n in found else "-" for n in COLUMNS]
-    print(
-        f"| {program.name} | {' | '.join(cells)} | {found['eager'] / found['lazy']:.2f}x | "
-        f"{found['lazy'] / found['jit']:.2f}x | {', '.join(wrong) or 'none'} |",
-        flush=True,
-    )
-    return found
-
-
-COLUMNS: Final = ("lazy", "jit", "eager", "NumPy")
-
-
-def main() -> None:
-    """Measures all programs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="")
-    options = parser.parse_args()
-    print(
-        "| program | lazy, us per step | jit | eager | NumPy | eager / lazy | lazy / jit | wrong |"
-    )
-    print("|" + "---|" * 8)
-    chosen = [p for p in PROGRAMS if options.only in p.name]
-    found = []
-    with counted(chosen, "programs measured") as rest:
-        for program in rest:
-            found.append(measure(program, options.rounds))
-    over_eager = geometric_mean([x["eager"] / x["lazy"] for x in found])
-    over_jit = geometric_mean([x["lazy"] / x["jit"] for x in found])
-    print(f"\neager / lazy {over_eager:.2f}x, lazy / jit {over_jit:.2f}x (geometric means)")
-
-
-if __name__ == "__main__":
-    sys.exit(ended(main))
