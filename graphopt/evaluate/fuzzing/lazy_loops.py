@@ -33,6 +33,20 @@ STATEMENTS: Final = 7
 
 SHAPE: Final = (3, 4)
 
+MODES: Final[dict[str, dict[str, Any]]] = {
+    "op-by-op": {"tier": "op-by-op"},
+    "compiled": {"tier": "compiled", "batch_steps": False},
+    "together": {"tier": "compiled", "batch_steps": "at once"},
+    "rounds": {"tier": "compiled", "batch_steps": "at once", "trace_limit": 150},
+}
+"""How loops run -> settings: steps that run together, and loops whose rounds are found."""
+
+STEADY: Final = ("together", "rounds")
+"""Modes in which the rounds of a loop are alike, but for values that are looked at now and then."""
+
+RARELY: Final = {"together": 5, "rounds": 16}
+"""In which rounds of such loops values are looked at: in every k-th."""
+
 
 @dataclass
 class _Loop:
@@ -142,18 +156,18 @@ _RARE: Final = (_look, _cut)
 """Statements that come in few of the steady rounds."""
 
 
-def body(seed: int, steady: bool = False) -> Callable[[_Loop], None]:
-    """One round of the program of a seed; steady rounds are steps, most of which are alike."""
+def body(seed: int, mode: str) -> Callable[[_Loop], None]:
+    """One round of the program of a seed; see `MODES`."""
     rng = random.Random(seed)
     plan = [
         (rng.choice(_STATEMENTS), rng.choice(PERIODS), rng.randrange(3), rng.randrange(3), rng.randrange(3))
         for _ in range(rng.randint(STATEMENTS - 3, STATEMENTS + 3))
     ]  # fmt: skip
-    in_step = rng.random() < 0.6 or steady
+    in_step = rng.random() < 0.6 if mode not in STEADY else mode == "together"
 
     def statements(loop: _Loop) -> None:
         for statement, period, a, b, to in plan:
-            every = (5 if statement in _RARE else 1) if steady else period
+            every = (RARELY[mode] if statement in _RARE else 1) if mode in STEADY else period
             if loop.number % every == every - 1:
                 result = statement(loop, loop.pool[a], loop.pool[b])
                 if result is not None:
@@ -176,17 +190,17 @@ def start(seed: int) -> _Loop:
     return _Loop([lt.asarray(data.normal(size=SHAPE).astype(np.float32)) for _ in range(3)])
 
 
-def run_loop(seed: int, steady: bool = False, rounds: int = ROUNDS) -> Result:
+def run_loop(seed: int, mode: str = "op-by-op") -> Result:
     """Runs a program; the state at its end, what it kept, and what it looked at."""
-    loop, once = start(seed), body(seed, steady)
-    for _ in range(rounds):
+    loop, once = start(seed), body(seed, mode)
+    for _ in range(3 * ROUNDS if mode == "rounds" else ROUNDS):
         once(loop)
     return [np.array(x) for x in (*loop.pool, *loop.kept)] + [np.array(loop.seen)]
 
 
 def left_behind(seed: int) -> int:
     """Nodes and recordings that further rounds of a program leave behind, once all has been seen."""
-    loop, once = start(seed), body(seed)
+    loop, once = start(seed), body(seed, "op-by-op")
 
     def count() -> int:
         lt.sync()
@@ -207,16 +221,13 @@ def check_loop(seed: int, mode: str) -> Mismatch | None:
 
     Args:
         seed: of the program.
-        mode: ``op-by-op``, where results have to be equal bit by bit, ``compiled``, or ``together``:
-            steps run together where they may.
+        mode: one of `MODES`; op by op, results have to be equal bit by bit.
     """
-    tier, together = ("compiled", "at once") if mode == "together" else (mode, False)
-    settings = {"tier": tier, "batch_steps": together, "background": False}
-    with lt.config(**settings), np.errstate(all="ignore"):
+    with lt.config(**MODES[mode], background=False), np.errstate(all="ignore"):
         with lt.config(replay=False):
-            expected = run_loop(seed, bool(together))
+            expected = run_loop(seed, mode)
         for _ in range(2):  # the second one follows from its first round on
-            result = run_loop(seed, bool(together))
+            result = run_loop(seed, mode)
             found = compare(result, expected)
             if not found and mode == "op-by-op" and not all(map(_same_bits, result, expected)):
                 found = "values differ in their last bits"
@@ -244,7 +255,7 @@ def fuzz_lazy_loops(programs: int, seed: int, console: Console | None = None) ->
 
 def _mismatches(number: int) -> Iterator[Mismatch]:
     """Checks one loop in all modes; compiled ones, every fifth."""
-    for mode in ("op-by-op",) if number % 5 else ("op-by-op", "compiled", "together"):
+    for mode in ("op-by-op",) if number % 5 else MODES:
         mismatch = check_loop(number, mode)
         if mismatch is not None:
             yield mismatch

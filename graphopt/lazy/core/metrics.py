@@ -21,7 +21,8 @@ class Cut:
     """One cut: pending operations became a graph that was run.
 
     Attributes:
-        cause: ``sync``, ``eval``, ``step``, ``trace limit``, or the observation (``float``, ``bool`` ...).
+        cause: ``sync``, ``eval``, ``step``, ``round`` (of a loop), ``trace limit``, or the observation
+            (``float``, ``bool`` ...).
         line: the user's source line.
         nodes: operations in the graph.
         graph: name of the graph.

@@ -38,6 +38,8 @@ class Move:
         kind: for an operation on a value and a number, the number's type.
         cuts: what is known of cuts after this move, by what was asked for.
         blocks: backward passes known at this move.
+        depth: moves from the root to this one.
+        round: instructions of the round of a loop that follows this move, where one ended; else None.
         op: its operation.
         params: its parameters.
         slow: never predicted.
@@ -60,10 +62,10 @@ class Move:
     """
 
     __slots__ = (
-        "a", "aval", "b", "binary", "blocks", "checked", "children", "codes", "cuts", "fresh",
-        "instr", "kind", "left", "many", "merged", "new_left", "new_right", "next", "op",
-        "operands", "parametric", "params", "parent", "right", "slot", "slow", "src", "take", "total",
-        "unary", "unique",
+        "a", "aval", "b", "binary", "blocks", "checked", "children", "codes", "cuts", "depth",
+        "fresh", "instr", "kind", "left", "many", "merged", "new_left", "new_right", "next", "op",
+        "operands", "parametric", "params", "parent", "right", "round", "slot", "slow", "src", "take",
+        "total", "unary", "unique",
     )  # fmt: skip
 
     parent: Any
@@ -79,6 +81,8 @@ class Move:
     kind: Any
     cuts: dict[Any, Any] | None
     blocks: dict[Any, Any] | None
+    depth: int
+    round: Any
     op: Op | None
     params: Any
     slow: bool
@@ -184,8 +188,8 @@ class End(Move):
         self.codes = self.operands = ()
         self.unique = self.merged = self.slow = self.fresh = False
         self.aval = self.src = self.kind = self.params = self.take = None
-        self.slot = self.total = self.checked = self.a = self.b = 0
-        self.cuts = self.blocks = None
+        self.slot = self.total = self.checked = self.a = self.b = self.depth = 0
+        self.cuts = self.blocks = self.round = None
         self.children = None
         self.op = self.unary = self.binary = self.parametric = self.many = None
         self.right = self.left = self.new_right = self.new_left = None

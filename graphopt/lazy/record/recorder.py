@@ -15,6 +15,7 @@ from graphopt.lazy.record import moves
 from graphopt.lazy.record.current import state as state
 from graphopt.lazy.record.moves import Move
 from graphopt.lazy.record.numbers import scalar, scalar_beside
+from graphopt.lazy.record.rounds import comes_as
 from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.record.threads import Recorder, behind
 from graphopt.lazy.record.threads import settings as settings
@@ -35,6 +36,7 @@ class _Hooks:
     """Functions of higher modules that recording calls."""
 
     limit_reached: Any = None
+    round_ended: Any = None
 
 
 hooks: Final = _Hooks()
@@ -215,7 +217,8 @@ def extended(
     move.aval = instr.aval
     move.src = src
     move.kind = kind
-    move.cuts = move.blocks = None
+    move.cuts = move.blocks = move.round = None
+    move.depth = last.depth + 1
     place = len(local.values)
     slot = place if unique else local.equal.setdefault((instr, operands), place)
     move.slot = slot
@@ -228,6 +231,8 @@ def extended(
     tensor = result(local, move)
     if move.total > local.limit or local.recording.held_bytes > local.recording.limit_bytes:
         _look_at_limits(local, move)
+    elif move.depth == local.stop:
+        _look_at_round(local, move)
     return tensor
 
 
@@ -245,6 +250,8 @@ def entered(local: Recorder, move: Move) -> Any:
     tensor = result(local, move)
     if move.total > local.limit or recording.held_bytes > recording.limit_bytes:
         _look_at_limits(local, move)
+    elif move.round is not None:
+        hooks.round_ended(local, move.round)
     return tensor
 
 
@@ -275,6 +282,21 @@ def _look_at_limits(local: Recorder, move: Move) -> None:
         hooks.limit_reached(local)
     elif recording.held_bytes > recording.limit_bytes:
         _look_for_waste(local)
+
+
+def _look_at_round(local: Recorder, move: Move) -> None:
+    """Cuts a trace where a round of a loop ends that was found before."""
+    local.stop = 0
+    if move.cuttable and comes_as(move, local.expected):
+        local.publish()
+        end_round(move, local.following)
+        hooks.round_ended(local, local.following)
+
+
+def end_round(move: Move, following: Any) -> None:
+    """Lets traces be cut after a move that was published."""
+    move.round = following
+    moves.keep_slow(move)
 
 
 def look_at_limit(local: Recorder) -> None:

@@ -49,14 +49,33 @@ class Recorder:
         left: weak references to tensors that were pending at the last cut and stayed so.
         tapes: active gradient tapes, innermost last; each covers what is recorded under it.
         limit: recorded values that cause an automatic cut.
-        step: innermost `lt.step()` that is active, or None.
+        step: innermost `lt.step()` that is active, or the round of a loop that ends; None if neither.
         apart: what is recorded is no part of the tree of traces, and is never cut.
+        expected: instructions of the round of a loop that is under way, up to its end.
+        following: those of the round after it.
+        stop: moves after which the round under way ends; 0 outside of such loops.
         later: steps that were recorded and are not run yet (`runtime.steps`).
     """
 
     __slots__ = (
-        "apart", "end", "equal", "fork", "handles", "later", "left", "limit", "next", "numbers", "recording",
-        "root", "step", "tapes", "values",
+        "apart",
+        "end",
+        "equal",
+        "expected",
+        "following",
+        "fork",
+        "handles",
+        "later",
+        "left",
+        "limit",
+        "next",
+        "numbers",
+        "recording",
+        "root",
+        "step",
+        "stop",
+        "tapes",
+        "values",
     )  # fmt: skip
 
     def __init__(self, apart: bool = False) -> None:
@@ -64,6 +83,9 @@ class Recorder:
         self.tapes: tuple[Any, ...] = ()
         self.apart = apart
         self.later: list[Any] = []
+        self.stop = 0
+        self.expected: Any = ()
+        self.following: Any = ()
         self.limit = sys.maxsize if apart else settings.trace_limit
         self.step: Any = None
         self.end: Move = End(root_move())
@@ -80,6 +102,7 @@ class Recorder:
         self.publish()
         if traces.tree.moves > traces.MAX_MOVES:
             traces.tree.clear()
+        self.stop = 0
         self.recording = Recording()
         self.values = self.recording.values
         self.numbers = self.recording.numbers
@@ -92,6 +115,15 @@ class Recorder:
             self._record_anew(root_move())
         for tape in self.tapes:
             tape.resume(self)
+
+    def expect(self, expected: Any, following: Any) -> None:
+        """Awaits the end of a round of a loop.
+
+        Args:
+            expected: instructions from here to the end of the round, one at least.
+            following: those of the round behind it.
+        """
+        self.expected, self.following, self.stop = expected, following, len(expected)
 
     def leave_tree(self) -> None:
         """From here on, what is recorded is new, and looked up nowhere."""

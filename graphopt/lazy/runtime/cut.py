@@ -16,6 +16,7 @@ from graphopt.lazy.core import metrics, source_lines
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import CutForbiddenError, ExecutionError, LazyError
 from graphopt.lazy.record import recorder
+from graphopt.lazy.record.rounds import find_rounds
 from graphopt.lazy.record.settings import settings
 from graphopt.lazy.record.threads import Recorder
 from graphopt.lazy.runtime import donation, known, optimizer, tiers
@@ -31,6 +32,9 @@ LOCK: Final = threading.RLock()
 cache: Final = Cache()
 observers: Final[list[Any]] = []
 """Called with (entry, leaf values, scalars) of each graph that is run: `lt.capture`, `lt.tune`."""
+
+REPEATED: Final = frozenset(("step", "round"))
+"""Causes of cuts that come again and again, at which the next step is alike."""
 
 _logger: Final = logging.getLogger("graphopt.lazy")
 _warned_lines: Final[set[str]] = set()
@@ -117,7 +121,7 @@ def run_known(key: Any, cause: str) -> bool:
         if found is None:
             return False
         cut, entry = found
-        if cause == "step" and not observers and queue.put_off(local, cut, entry):
+        if cause in REPEATED and not observers and queue.put_off(local, cut, entry):
             entry.waiting.count(cause)
             cache.use(entry)
             _book(
@@ -301,7 +305,7 @@ def sync(*, wait: bool = False) -> None:
 def sync_all(cause: str, wait: bool = False) -> None:
     """Computes all pending tensors of this thread; see `sync`."""
     local = recorder.state.now
-    if cause != "step":
+    if cause not in REPEATED:
         run_waiting()
     key = None if wait else known.key_of(local, "all", ())
     if key is not None and run_known(key, cause):
@@ -347,7 +351,13 @@ def _limit_reached(local: Recorder) -> None:
     live = local.live()
     pending = sum(_weight(node) for node in recorder.behind(live) if node.data is None)
     if 2 * pending > local.limit:
+        found = None
+        if local.root is not None and local.step is None:
+            found = find_rounds(local.next.parent)
         run([], live, "trace limit")
+        if found is not None:
+            recorder.end_round(found.first, found.whole)
+            local.expect(found.rest or found.whole, found.whole)
     else:
         local.leave()
 
@@ -357,4 +367,17 @@ def _weight(node: Node) -> int:
     return 1 if instr is None or instr.op.recipe is None else len(instr.op.recipe(instr).steps)
 
 
+def _round_ended(local: Recorder, following: Any) -> None:
+    """Cuts between two rounds of a loop, as after a step."""
+    if local.tapes or local.step is not None:
+        return
+    local.step = following
+    try:
+        sync_all("round")
+    finally:
+        local.step = None
+    local.expect(following, following)
+
+
 recorder.hooks.limit_reached = _limit_reached
+recorder.hooks.round_ended = _round_ended

@@ -23,7 +23,9 @@ MAX_CHANGES: Final = 2
 MAX_ELEMENTS: Final = 1 << 16
 """Elements computed by graphs that may be compiled anew: larger ones take longer than to wake a worker."""
 
-ASYNCHRONOUS: Final = frozenset(("sync", "eval", "step", "trace limit", "to_jax", "to_device"))
+ASYNCHRONOUS: Final = frozenset(
+    ("sync", "eval", "step", "round", "trace limit", "to_jax", "to_device")
+)
 """Causes of cuts after which a caller goes on; others are observations."""
 
 
