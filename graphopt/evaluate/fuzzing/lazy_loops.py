@@ -254,8 +254,8 @@ def fuzz_lazy_loops(programs: int, seed: int, console: Console | None = None) ->
 
 
 def _mismatches(number: int) -> Iterator[Mismatch]:
-    """Checks one loop in all modes; compiled ones, every fifth."""
-    for mode in ("op-by-op",) if number % 5 else MODES:
+    """Checks one loop in all modes; compiled ones, every fiftieth."""
+    for mode in ("op-by-op",) if number % 50 else MODES:
         mismatch = check_loop(number, mode)
         if mismatch is not None:
             yield mismatch
