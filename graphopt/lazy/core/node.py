@@ -204,7 +204,7 @@ class Node:
     _inputs: tuple[Node, ...]
     _src: tuple[CodeType, int] | None
     _check: Any
-    _own: bool
+    _own: bool | None
     aval: Aval
     data: Any
     move: Any
@@ -282,15 +282,18 @@ class Node:
         self._check = value
 
     @property
-    def own(self) -> bool:
-        """`data` is a buffer that a compiled graph made and that was never handed out."""
+    def own(self) -> bool | None:
+        """Whether `data` is a buffer that a compiled graph made and that was never handed out.
+
+        None if others have the array itself, and may give its buffer away or write to it.
+        """
         try:
             return self._own
         except AttributeError:
             return False
 
     @own.setter
-    def own(self, value: bool) -> None:
+    def own(self, value: bool | None) -> None:
         self._own = value
 
     def let_go(self) -> None:

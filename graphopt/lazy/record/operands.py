@@ -99,7 +99,9 @@ def from_jax_array(array: jax.Array) -> Node:
             where=source_lines.line_of(source_lines.here()),
             fix="Gather it on one device with jax.device_put.",
         )
-    return leaf(array, aval_of(tuple(array.shape), dtype, devices[0]))
+    node = leaf(array, aval_of(tuple(array.shape), dtype, devices[0]))
+    node.own = None
+    return node
 
 
 def pair(name: str, x1: Any, x2: Any) -> tuple[Node, Node]:

@@ -243,7 +243,8 @@ class Recording:
 
 def waits(node: Node) -> bool:
     """Whether a pending node is a result of a step that is put off."""
-    return node.recording is not None and node.recording.put_off
+    recording = node.recording
+    return recording is not None and bool(recording.put_off)
 
 
 LIMIT_BYTES: Final = 64 << 20

@@ -36,6 +36,9 @@ observers: Final[list[Any]] = []
 REPEATED: Final = frozenset(("step", "round"))
 """Causes of cuts that come again and again, at which the next step is alike."""
 
+LENT: Final = frozenset(("dlpack", "to_jax"))
+"""Causes of observations that hand out the array itself."""
+
 _logger: Final = logging.getLogger("graphopt.lazy")
 _warned_lines: Final[set[str]] = set()
 
@@ -215,7 +218,8 @@ def observe(node: Node, cause: str) -> Any:
         LazyError: it cannot be computed, or an index on the way to it was out of range.
     """
     value = _settled(node, cause)
-    node.own = False
+    if node.own is not None:
+        node.own = None if cause in LENT else False
     return value
 
 

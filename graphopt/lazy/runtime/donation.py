@@ -166,7 +166,7 @@ class Places:
 
 
 def _is_free(node: Node) -> bool:
-    return node.own and _references(node.data) == _BUFFER
+    return node.own is True and _references(node.data) == _BUFFER
 
 
 def _calibrated() -> tuple[int, int, int, int]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -312,6 +313,24 @@ def test_exceptions_in_a_step_leave_what_waits() -> None:
         x, v = _next(x, v)
         _ = 1 / 0
     _near(x, _expected(7)[-1])
+
+
+def test_arrays_that_others_have_are_used_at_once() -> None:
+    given = jnp.asarray(START)
+    x, outside = lt.zeros(12), lt.from_jax(given)
+    for _ in range(4):
+        with lt.step():
+            x = 0.5 * x + outside
+        assert not x.pending
+    given.delete()  # as a jitted function does to which it is donated
+    _near(x, START * (2 - 0.5**3))
+    for k in range(8):
+        with lt.step():
+            x = x * 0.5
+        if k == 5:
+            lt.to_jax(x).delete()
+            x = lt.asarray(START)
+    _near(x, START / 4)
 
 
 def test_forgotten_graphs_still_run() -> None:
