@@ -126,7 +126,7 @@ def _write(loop: _Loop, x: Any, y: Any) -> Any:
 
 def _same_number(loop: _Loop, x: Any, y: Any) -> Any:
     rate = loop.rate() if loop.number % 2 else 0.5
-    return (x * rate + y * rate) * (0 if loop.number % 5 == 4 else rate)
+    return (x * rate + y * rate) * (0 if loop.number % 3 == 2 else rate)
 
 
 def _fail(loop: _Loop, x: Any, y: Any) -> None:
