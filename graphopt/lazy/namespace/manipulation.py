@@ -11,6 +11,7 @@ from graphopt.lazy.core import dtypes, source_lines
 from graphopt.lazy.core.infer import broadcast
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
+from graphopt.lazy.namespace.remembered import remembered
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands, recorder
 from graphopt.lazy.record.recorder import record
@@ -35,6 +36,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return broadcast("broadcast_shapes", tuple(known)) if known else ()
 
 
+@remembered
 def broadcast_to(x: Any, /, shape: Any) -> Any:
     """`x` repeated along new axes and axes of length 1."""
     node = operands.node_of(x, "broadcast_to")
@@ -56,6 +58,9 @@ def _joined(arrays: Any, name: str) -> list[Node]:
     nodes = [operands.node_of(x, name) for x in arrays]
     if not nodes:
         raise _fail(f"{name} of no arrays", "Pass at least one.")
+    dtype = nodes[0].aval.dtype
+    if all(n.aval.dtype is dtype for n in nodes):
+        return nodes
     dtype = dtypes.promote(n.aval.dtype for n in nodes)
     return [operands.cast(n, dtype) for n in nodes]
 
@@ -88,6 +93,7 @@ def stack(arrays: Any, /, *, axis: int = 0) -> Any:
     return record(OPS["stack"], tuple(nodes), (position,))
 
 
+@remembered
 def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     """`x` with new axes of length 1 at these positions of the result."""
     node = operands.node_of(x, "expand_dims")
@@ -99,6 +105,7 @@ def expand_dims(x: Any, /, axis: Any = 0) -> Any:
     return record(OPS["reshape"], (node,), (shape,))
 
 
+@remembered
 def squeeze(x: Any, /, axis: Any) -> Any:
     """`x` without these axes of length 1.
 
@@ -112,12 +119,14 @@ def squeeze(x: Any, /, axis: Any) -> Any:
     return record(OPS["squeeze"], (node,), (axes,))
 
 
+@remembered
 def flip(x: Any, /, *, axis: Any = None) -> Any:
     """`x` in reverse order along axes (default: all)."""
     node = operands.node_of(x, "flip")
     return record(OPS["flip"], (node,), (operands.axes_of(axis, len(node.aval.shape), "flip"),))
 
 
+@remembered
 def permute_dims(x: Any, /, axes: Any) -> Any:
     """`x` with its axes in another order.
 
@@ -144,6 +153,7 @@ def moveaxis(x: Any, source: Any, destination: Any, /) -> Any:
     return permute_dims(x, tuple(order))
 
 
+@remembered
 def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
     """`x` in another shape of the same size; one length may be -1.
 
@@ -163,6 +173,7 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Any:
     return record(OPS["reshape"], (node,), (tuple(lengths),))
 
 
+@remembered
 def roll(x: Any, /, shift: Any, *, axis: Any = None) -> Any:
     """`x` with elements shifted cyclically; without an axis, through the flattened array."""
     node = operands.node_of(x, "roll")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -77,8 +77,19 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
     return record(OPS["searchsorted"], nodes, (side,))
 
 
+_WHERE: Final = OPS["where"]
+
+
 def where(condition: Any, x1: Any, x2: Any, /) -> Any:
     """`x1` where the condition is true, `x2` elsewhere."""
+    if (
+        isinstance(condition, TensorBase)
+        and isinstance(x1, TensorBase)
+        and isinstance(x2, TensorBase)
+    ):
+        test, a, b = condition._node, x1._node, x2._node
+        if test.aval.dtype is dtypes.bool_ and a.aval.dtype is b.aval.dtype:
+            return record(_WHERE, (test, a, b))
     test = operands.cast(operands.node_of(condition, "where"), dtypes.bool_)
     numbers = [isinstance(x, operands.NUMBERS) for x in (x1, x2)]
     if all(numbers):

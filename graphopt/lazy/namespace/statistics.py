@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Final
+from typing import Any
 
 from graphopt.lazy.core import dtypes, source_lines
 from graphopt.lazy.core.dtypes import DType
 from graphopt.lazy.core.node import Node
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
+from graphopt.lazy.namespace.remembered import remembered
 from graphopt.lazy.ops.arrays import OPS
 from graphopt.lazy.record import operands
 from graphopt.lazy.record.composites import composite
-from graphopt.lazy.record.recorder import record, record_known
-from graphopt.lazy.record.tensor_base import TensorBase
+from graphopt.lazy.record.recorder import record
 
 __all__ = """all any cumulative_prod cumulative_sum diff max mean min prod std sum var""".split()
-
-
-_known: Final[dict[Any, tuple[Any, Any]]] = {}
-"""(function, operand's aval, arguments) -> instruction that converts the operand or None, instruction."""
-
-
-def _remembered(function: Any) -> Any:
-    """Looks instructions of a reduction up by its arguments before working them out."""
-    name = function.__name__
-    plain: dict[Any, tuple[Any, Any]] = {}  # those without arguments
-
-    @functools.wraps(function)
-    def wrapper(x: Any, /, **options: Any) -> Any:
-        """The function, recorded at once where an equal call was traced before."""
-        if not isinstance(x, TensorBase):
-            return function(x, **options)
-        node = x._node
-        try:
-            table, key = (
-                (_known, (name, node.aval, *options.items())) if options else (plain, node.aval)
-            )
-            known = table.get(key)
-        except TypeError:  # an axis given as a list
-            return function(x, **options)
-        if known is None:
-            result = function(x, **options)
-            last = result._node
-            if last.instr is not None and last.inputs:
-                before = last.inputs[0]
-                if before is node:
-                    table[key] = (None, last.instr)
-                elif before.inputs == (node,) and before.instr is not None:
-                    table[key] = (before.instr, last.instr)
-            return result
-        convert, instr = known
-        if convert is not None:
-            node = record_known(convert, (node,))._node
-        return record_known(instr, (node,))
-
-    return wrapper
 
 
 def _reduce(
@@ -79,13 +38,13 @@ def _total(name: str, x: Any, axis: Any, dtype: Any, keepdims: bool) -> Any:
     return _reduce(name, x, axis, keepdims, wanted.np, node=operands.cast(node, wanted))
 
 
-@_remembered
+@remembered
 def sum(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     """Sum; small integers are added up as 64-bit ones."""
     return _total("sum", x, axis, dtype, keepdims)
 
 
-@_remembered
+@remembered
 def prod(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
     """Product; small integers are multiplied as 64-bit ones."""
     return _total("prod", x, axis, dtype, keepdims)
@@ -109,13 +68,13 @@ def _extremum(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
     return _reduce(name, x, axis, keepdims, node=node)
 
 
-@_remembered
+@remembered
 def max(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Largest element; NaN if there is one."""
     return _extremum("max", x, axis, keepdims)
 
 
-@_remembered
+@remembered
 def min(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Smallest element; NaN if there is one."""
     return _extremum("min", x, axis, keepdims)
@@ -126,13 +85,13 @@ def _floating(x: Any, name: str) -> Node:
     return node if node.aval.dtype.is_float else operands.cast(node, dtypes.DEFAULT_FLOAT)
 
 
-@_remembered
+@remembered
 def mean(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Arithmetic mean; of nothing, NaN."""
     return _reduce("mean", x, axis, keepdims, node=_floating(x, "mean"))
 
 
-@_remembered
+@remembered
 def var(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
     """Variance, divided by the number of elements less `correction`."""
     return _reduce("var", x, axis, keepdims, float(correction), node=_floating(x, "var"))
@@ -146,13 +105,13 @@ def std(x: Any, /, *, axis: Any = None, correction: float = 0.0, keepdims: bool 
     return FUNCTIONS["sqrt"](var(x, axis=axis, correction=correction, keepdims=keepdims))
 
 
-@_remembered
+@remembered
 def all(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Whether all elements are true (not zero)."""
     return _reduce("all", x, axis, keepdims)
 
 
-@_remembered
+@remembered
 def any(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Whether some element is true (not zero)."""
     return _reduce("any", x, axis, keepdims)

@@ -52,7 +52,8 @@ def record_number(op: Op, a: Node, value: Any) -> Any:
         if found is not None:
             return found
     found = record2(op, a, scalar_beside(value, a.aval))
-    _expect_number(local, op, 1, value)
+    if value != 0 and value != 1:
+        _expect_number(local, op, 1, value)
     return found
 
 
@@ -96,7 +97,8 @@ def record_number_first(op: Op, value: Any, b: Node) -> Any:
         if found is not None:
             return found
     found = record2(op, scalar_beside(value, b.aval), b)
-    _expect_number(local, op, 0, value)
+    if value != 0 and value != 1:
+        _expect_number(local, op, 0, value)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import copysign
 from typing import Any, Final
 
 import numpy as np
@@ -44,8 +45,8 @@ def scalar_beside(value: Any, aval: Aval) -> Node:
         known = _quick[kind, aval] = (own, scalar_instr(own), dtype, low, high)
     own, instr, dtype, low, high = known
     if value == 0 or value == 1 or kind is bool:
-        if kind is float and value == 0:
-            return scalar(value, dtype, aval.device)  # the sign matters
+        if kind is float and value == 0 and copysign(1.0, value) < 0:
+            return scalar(value, dtype, aval.device)  # zero and minus zero are equal
         key = (value, kind, own)
         found = _quick_consts.get(key)
         if found is None:

@@ -76,10 +76,10 @@ def put_off(local: Recorder, cut: KnownCut, entry: Entry) -> bool:
         return False
     recording = local.recording
     leaves, arrays, scalars, roots = cut.values(recording)
-    if tiers.traced(arrays) or any(leaf.own is None for leaf in leaves):
-        return False
     step = Step(entry, leaves, scalars, roots, recording)
-    if local.later and not _continues(local.later, step):
+    if not (local.later and _continues(local.later, step)):
+        if tiers.traced(arrays) or any(leaf.own is None for leaf in leaves):
+            return False
         run(local)
     recording.put_off = True
     local.later.append(step)
