@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 
 import graphopt.lazy as lt
+from benchmarks.lazy_programs.programs import PROGRAMS
 from benchmarks.progress import counted
 from graphopt.lazy.record import recorder
 from graphopt.measure import Comparison, compare
@@ -284,6 +285,30 @@ def _resident() -> float:
     return float(pages * os.sysconf("SC_PAGE_SIZE"))
 
 
+UNMARKED_ROUNDS: Final = 5_000
+
+
+def _unmarked(budget_s: float) -> str:
+    """A loop without `lt.step`: seconds of its first run, and microseconds per round later and by jit."""
+    (program,) = [p for p in PROGRAMS if p.name == "physics simulator"]
+    start = program.state(np.random.default_rng(0))
+    step = jax.jit(lambda state: program.step(jnp, None, state))
+
+    def run(step: Callable[[Any], Any], state: Any) -> float:
+        begin = time.perf_counter()
+        for _ in range(UNMARKED_ROUNDS):
+            state = step(state)
+        np.asarray(state[0])
+        return time.perf_counter() - begin
+
+    lazy = [
+        run(lambda s: program.step(lt, None, s), tuple(map(lt.asarray, start))) for _ in range(5)
+    ]
+    jitted = [run(step, tuple(map(jnp.asarray, start))) for _ in range(5)]
+    each, by_jit = (median(x[2:]) / UNMARKED_ROUNDS * 1e6 for x in (lazy, jitted))
+    return f"first run {lazy[0]:.1f} s, later {each:.0f} us per round, jit {by_jit:.0f} us"
+
+
 def _memory(budget_s: float) -> str:
     return f"{memory_growth():+.1f} MiB over {LOOP_STEPS:,} steps"
 
@@ -297,5 +322,6 @@ _MEASUREMENTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (
     ("training step, width 512", "1.02x", _training(512)),
     ("host time of a training step", "none", _host),
     ("small operations, against eager jax.numpy", "5x", _eager),
+    (f"loop of {UNMARKED_ROUNDS:,} rounds without steps", "none", _unmarked),
     ("memory", "no growth", _memory),
 )
