@@ -5,6 +5,7 @@ Ratios come from interleaved runs in one process (`graphopt.measure.compare`), w
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
@@ -28,6 +29,8 @@ CHAIN: Final = 60
 """Small operations in the graphs that are compared with eager ``jax.numpy``."""
 
 LOOP_STEPS: Final = 10_000
+MANY_STEPS: Final = 1_000_000
+WARM_UP_STEPS: Final = 2_000
 
 
 def run_lazy_bench(console: Console, budget_s: float) -> None:
@@ -171,6 +174,8 @@ def lazy_loss(ws: Any, x: Any, y: Any) -> Any:
 
 
 STEPS_PER_SAMPLE: Final = 10
+WARM_UP_SAMPLES: Final = 100
+"""Small steps run together after some hundred of them."""
 
 
 def training_steps(width: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -213,7 +218,8 @@ def training_steps(width: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
 def _training(width: int) -> Callable[[float], str]:
     def measure(budget_s: float) -> str:
         jax_step, lazy_step = training_steps(width)
-        lazy_step()
+        for _ in range(WARM_UP_SAMPLES):
+            lazy_step()
         found = compare(jax_step, lazy_step, budget_s=budget_s)
         low, high = 1 / found.high, 1 / found.low
         ratio = f"{1 / found.speedup:.2f}x the time of jit [{low:.2f}, {high:.2f}]"
@@ -234,7 +240,7 @@ def host_time(run: Callable[[], Any], repeats: int = 40) -> float:
 
 def _host(budget_s: float) -> str:
     jax_step, lazy_step = training_steps(32)
-    for _ in range(3):
+    for _ in range(WARM_UP_SAMPLES):
         jax_step()
         lazy_step()
     lazy, jitted = (host_time(run) / STEPS_PER_SAMPLE for run in (lazy_step, jax_step))
@@ -261,17 +267,19 @@ def _eager(budget_s: float) -> str:
     return f"{_ratio(found)} faster, {found.candidate_s * 1e6:.0f} us for {CHAIN} operations"
 
 
-def memory_growth(steps: int = LOOP_STEPS) -> float:
-    """Growth of resident memory in MiB over a loop with a cut per step, after warm-up."""
+def memory_growth(steps: int = LOOP_STEPS, marked: bool = False) -> float:
+    """Growth of resident memory in MiB over a loop with a cut or a step per round, after warm-up."""
     x = lt.ones((64, 64))
 
     def run(count: int) -> None:
         nonlocal x
         for k in range(count):
-            x = lt.tanh(x * 0.9 + 0.01 * (k % 7))
-            lt.sync()
+            with lt.step() if marked else contextlib.nullcontext():
+                x = lt.tanh(x * 0.9 + 0.01 * (k % 7))
+            if not marked:
+                lt.sync()
 
-    run(500)
+    run(WARM_UP_STEPS)
     gc.collect()
     before = _resident()
     run(steps)
@@ -310,7 +318,8 @@ def _unmarked(budget_s: float) -> str:
 
 
 def _memory(budget_s: float) -> str:
-    return f"{memory_growth():+.1f} MiB over {LOOP_STEPS:,} steps"
+    cuts, steps = memory_growth(), memory_growth(MANY_STEPS, marked=True)
+    return f"{cuts:+.1f} MiB over {LOOP_STEPS:,} cuts, {steps:+.1f} MiB over {MANY_STEPS:,} steps"
 
 
 _MEASUREMENTS: Final[tuple[tuple[str, str, Callable[[float], str]], ...]] = (

@@ -166,6 +166,22 @@ def test_other_threads_see_results() -> None:
     _near(x, _expected(6)[-1])
 
 
+def test_many_threads_make_steps() -> None:
+    found: dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        x = _run(20 + number)
+        found[number] = np.asarray(x)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(8):
+        _near(found[number], _expected(20 + number)[-1])
+
+
 def test_gradients_of_steps_that_wait() -> None:
     def loss(x: Any) -> Any:
         return lt.sum(lt.sin(x) * x)
