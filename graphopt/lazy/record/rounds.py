@@ -14,7 +14,7 @@ from typing import Any, Final
 from graphopt.lazy.core.node import Instr
 from graphopt.lazy.record.moves import Move, path
 
-MIN_MOVES: Final = 64
+MIN_MOVES: Final = 128
 """Recorded operations of a round: shorter ones are taken together."""
 
 Instrs = tuple[Instr | None, ...]
