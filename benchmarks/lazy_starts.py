@@ -89,8 +89,8 @@ def measure(name: str) -> None:
 
 
 HEADINGS: Final = (
-    "program", "imported, s", "tenth step, s", "second process, s", "compiles", "second process",
-    "tenth step, us", "second process, us", "same bits",
+    "program", "imported, s", "tenth, s", "second, s", "compiles", "second", "tenth, us", "second, us",
+    "same bits",
 )  # fmt: skip
 
 
