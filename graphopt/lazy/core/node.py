@@ -197,7 +197,6 @@ class Node:
     __slots__ = (
         "_check", "_inputs", "_instr", "_own", "_src", "_uid", "aval", "data", "move", "recording",
     )  # fmt: skip
-    __deletable__ = ("_inputs",)
 
     _uid: int
     _instr: Instr | None

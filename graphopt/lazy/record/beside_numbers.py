@@ -127,7 +127,7 @@ def _recorded_anew(local: Recorder, op: Op, node: Node, value: Any, position: in
         codes, operands = (place, -own.id), (place, number)
     else:
         codes, operands = (-own.id, place), (number, place)
-    return extended(local, instr, codes, operands, False, here(4 if recorder.PURE else 1), kind)
+    return extended(local, instr, codes, operands, False, here(4), kind)
 
 
 def _expect_number(local: Recorder, op: Op, position: int, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The recorder of the thread that asks. Never compiled: mypyc has no thread-local classes."""
+"""The recorder of the thread that asks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which tensors somebody holds: references are counted.
-
-This module is never compiled: compiled code borrows some of the references that are counted.
-"""
+"""Which tensors somebody holds: references are counted."""
 
 from __future__ import annotations
 

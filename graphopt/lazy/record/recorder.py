@@ -24,9 +24,6 @@ __all__ = ["behind", "scalar", "scalar_beside"]
 
 _new: Final[Any] = TensorBase.__new__
 _here: Final = source_lines.here
-PURE: Final = __file__.endswith(".py")
-"""Whether this module is interpreted: compiled functions have no frames to look behind."""
-_INNER: Final = 3 if PURE else 1
 
 tensor_class: Any = TensorBase
 """The class of recorded results; `tensor.py` puts its own here."""
@@ -151,7 +148,7 @@ def unlike_one(local: Recorder, op: Op, a: Node) -> Any:
         place = local.recording.place(a)
         if instr is not None and place is not None:
             codes = (place,)
-            return extended(local, instr, codes, codes, False, _here(_INNER), None)
+            return extended(local, instr, codes, codes, False, _here(3), None)
     return _general(local, op, (), (a,), None)
 
 
@@ -162,7 +159,7 @@ def unlike_two(local: Recorder, op: Op, a: Node, b: Node) -> Any:
         place, other = local.recording.place(a), local.recording.place(b)
         if instr is not None and place is not None and other is not None:
             codes = (place, other)
-            return extended(local, instr, codes, codes, False, _here(_INNER), None)
+            return extended(local, instr, codes, codes, False, _here(3), None)
     return _general(local, op, (), (a, b), None)
 
 
@@ -200,7 +197,7 @@ def _recorded(
             return _enter(local, known, inputs)
         local.leave_tree()
     operands = local.recording.enter(inputs, codes)
-    return extended(local, instr, codes, operands, unique, _here(_INNER + PURE), None)
+    return extended(local, instr, codes, operands, unique, _here(4), None)
 
 
 def extended(
@@ -289,12 +286,13 @@ def _look_at_round(local: Recorder, move: Move) -> None:
     local.stop = 0
     if move.cuttable and comes_as(move, local.expected):
         local.publish()
-        end_round(move, local.following)
+        if local.next is not local.end:
+            end_round(move, local.following)
         hooks.round_ended(local, local.following)
 
 
 def end_round(move: Move, following: Any) -> None:
-    """Lets traces be cut after a move that was published."""
+    """Lets traces be cut after a move, which is part of the tree."""
     move.round = following
     moves.keep_slow(move)
 

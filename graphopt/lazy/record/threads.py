@@ -58,24 +58,8 @@ class Recorder:
     """
 
     __slots__ = (
-        "apart",
-        "end",
-        "equal",
-        "expected",
-        "following",
-        "fork",
-        "handles",
-        "later",
-        "left",
-        "limit",
-        "next",
-        "numbers",
-        "recording",
-        "root",
-        "step",
-        "stop",
-        "tapes",
-        "values",
+        "apart", "end", "equal", "expected", "following", "fork", "handles", "later", "left", "limit",
+        "next", "numbers", "recording", "root", "step", "stop", "tapes", "values",
     )  # fmt: skip
 
     def __init__(self, apart: bool = False) -> None:

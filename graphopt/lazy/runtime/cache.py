@@ -129,7 +129,7 @@ class Cache:
         ready = [e for e in self.entries() if e.state == "ready"]
         for entry in ready[: max(0, len(ready) - MAX_EXECUTABLES)]:
             entry.executable = entry.default = None
-            entry.placed, entry.giving = "", donation.Giving()
+            entry.placed, entry.giving, entry.history = "", donation.Giving(), History()
             entry.state, entry.sightings = "cold", 1
             metrics.count("evictions")
 

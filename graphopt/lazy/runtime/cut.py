@@ -358,9 +358,11 @@ def _limit_reached(local: Recorder) -> None:
         found = None
         if local.root is not None and local.step is None:
             found = find_rounds(local.next.parent)
+        in_tree = local.next is not local.end
         run([], live, "trace limit")
         if found is not None:
-            recorder.end_round(found.first, found.whole)
+            if in_tree:
+                recorder.end_round(found.first, found.whole)
             local.expect(found.rest or found.whole, found.whole)
     else:
         local.leave()
