@@ -15,10 +15,9 @@ from graphopt.lazy.record import operands
 from graphopt.lazy.record.beside_numbers import record_number, record_number_first
 from graphopt.lazy.record.recorder import record2, scalar_beside, state, unlike_two
 from graphopt.lazy.record.tensor_base import TensorBase
-from graphopt.lazy.record.threads import Recorder
 
 _PLAIN: Final = {bool: True, int: True, float: True, complex: True}
-_new: Final[Any] = TensorBase.__new__
+_new: Final[Any] = object.__new__
 
 Operator = Callable[[Any, Any], Any]
 
@@ -33,7 +32,7 @@ def _forward(op: Op) -> Operator:
     def forward(self: Any, other: Any) -> Any:
         kind = type(other)
         if kind is type(self):
-            local: Recorder = state.now
+            local = state.now
             move = local.next
             if move.binary is op:
                 values = local.values

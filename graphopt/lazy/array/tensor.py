@@ -35,7 +35,7 @@ class Tensor(TensorBase):
         LazyTypeError: the class is called; tensors are made with `lt.asarray` and its like.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
     __array_priority__ = 1000  # makes numpy_array + tensor call __radd__
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

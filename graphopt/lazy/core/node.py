@@ -188,24 +188,31 @@ class Node:
     (`uid`, `instr`, `inputs`, `src`) is filled in when somebody asks for it.
 
     Attributes:
+        uid: recording number of a pending node; inputs have smaller ones.
+        instr: how it is computed.
+        inputs: nodes it is computed from; empty for leaves.
         aval: shape, dtype, device.
         data: jax array, NumPy array, Python number, or None.
+        src: (code object, instruction offset) of the user's line that recorded it, or None.
+        check: outcome of the index checks that a leaf depends on; None if there are none.
+        own: `data` is a buffer that a compiled graph made and that was never handed out; None if others
+            have the array itself, and may give its buffer away or write to it.
         move: what was recorded, as part of a trace that may repeat (`record.traces.Move`).
         recording: where the operands are found; None for nodes that are not pending.
     """
 
     __slots__ = (
-        "_check", "_inputs", "_instr", "_own", "_src", "_uid", "aval", "data", "move", "recording",
+        "aval", "check", "data", "inputs", "instr", "move", "own", "recording", "src", "uid",
     )  # fmt: skip
 
-    _uid: int
-    _instr: Instr | None
-    _inputs: tuple[Node, ...]
-    _src: tuple[CodeType, int] | None
-    _check: Any
-    _own: bool | None
+    uid: int
+    instr: Instr | None
+    inputs: tuple[Node, ...]
     aval: Aval
     data: Any
+    src: tuple[CodeType, int] | None
+    check: Any
+    own: bool | None
     move: Any
     recording: Any
 
@@ -214,91 +221,28 @@ class Node:
         """Not computed yet."""
         return self.data is None
 
-    @property
-    def uid(self) -> int:
-        """Recording number of a pending node; inputs have smaller ones."""
-        try:
-            return self._uid
-        except AttributeError:
-            self._uid = self.recording.base + self.move.slot
-            return self._uid
-
-    @uid.setter
-    def uid(self, value: int) -> None:
-        self._uid = value
-
-    @property
-    def instr(self) -> Instr | None:
-        """How it is computed."""
-        try:
-            return self._instr
-        except AttributeError:
-            self._instr = self.move.instr
-            return self._instr
-
-    @instr.setter
-    def instr(self, value: Instr | None) -> None:
-        self._instr = value
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """Nodes it is computed from; empty for leaves."""
-        try:
-            return self._inputs
-        except AttributeError:
-            recording = self.recording
-            if recording is not None:  # else another thread has filled it in meanwhile
-                self._inputs = recording.operands(self.move)
-            return self._inputs
-
-    @inputs.setter
-    def inputs(self, value: tuple[Node, ...]) -> None:
-        self._inputs = value
-
-    @property
-    def src(self) -> tuple[CodeType, int] | None:
-        """(code object, instruction offset) of the user's line that recorded it, or None."""
-        try:
-            return self._src
-        except AttributeError:
-            self._src = self.move.src
-            return self._src
-
-    @src.setter
-    def src(self, value: tuple[CodeType, int] | None) -> None:
-        self._src = value
-
-    @property
-    def check(self) -> Any:
-        """Outcome of the index checks that a leaf depends on; None if there are none."""
-        try:
-            return self._check
-        except AttributeError:
-            return None
-
-    @check.setter
-    def check(self, value: Any) -> None:
-        self._check = value
-
-    @property
-    def own(self) -> bool | None:
-        """Whether `data` is a buffer that a compiled graph made and that was never handed out.
-
-        None if others have the array itself, and may give its buffer away or write to it.
-        """
-        try:
-            return self._own
-        except AttributeError:
-            return False
-
-    @own.setter
-    def own(self, value: bool | None) -> None:
-        self._own = value
-
-    def let_go(self) -> None:
-        """Forgets the operands, which the recording has, too."""
-        if hasattr(self, "_inputs"):
-            del self._inputs
+    def __getattr__(self, name: str) -> Any:
+        """Fills in what recording left out; Python asks for unset slots only."""
+        if name in ("move", "recording"):
+            raise AttributeError(name)
+        recording = self.recording
+        if recording is None and name != "check":  # another thread filled it in meanwhile
+            return object.__getattribute__(self, name)
+        if name == "inputs":
+            self.inputs = recording.operands(self.move)
+        elif name == "instr":
+            self.instr = self.move.instr
+        elif name == "uid":
+            self.uid = recording.base + self.move.slot
+        elif name == "src":
+            self.src = self.move.src
+        elif name == "check":
+            self.check = None
+        elif name == "own":
+            self.own = False
+        else:
+            raise AttributeError(name)
+        return object.__getattribute__(self, name)
 
     def detach(self) -> None:
         """Fills in everything, so that the node needs its recording no more."""

@@ -9,15 +9,14 @@ from graphopt.lazy.core.source_lines import here
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.numbers import number_type, scalar_beside
 from graphopt.lazy.record.recorder import entered, extended, record2, state
-from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.record.threads import Recorder
 
-_new: Final[Any] = TensorBase.__new__
+_new: Final[Any] = object.__new__
 
 
 def record_number(op: Op, a: Node, value: Any) -> Any:
     """Records an operation on a value and a Python number (bool, int, float or complex)."""
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if (
         move.right is op
@@ -62,7 +61,7 @@ def record_number_first(op: Op, value: Any, b: Node) -> Any:
 
     Both are written out: following an operation is little more than a call.
     """
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if (
         move.left is op

@@ -22,7 +22,7 @@ from graphopt.lazy.record.threads import settings as settings
 
 __all__ = ["behind", "scalar", "scalar_beside"]
 
-_new: Final[Any] = TensorBase.__new__
+_new: Final[Any] = object.__new__
 _here: Final = source_lines.here
 
 tensor_class: Any = TensorBase
@@ -48,7 +48,7 @@ def new_tensor(node: Node) -> Any:
 
 def record1(op: Op, a: Node) -> Any:
     """Records an operation without parameters on one operand."""
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if move.unary is op:
         values = local.values
@@ -69,7 +69,7 @@ def record1(op: Op, a: Node) -> Any:
 
 def record2(op: Op, a: Node, b: Node) -> Any:
     """Records an operation without parameters on two operands."""
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if move.binary is op:
         values = local.values
@@ -92,7 +92,7 @@ def record(
     op: Op, inputs: tuple[Node, ...], params: tuple[Any, ...] = (), device: Any = None
 ) -> Any:
     """Records any operation; `device` matters only where there are no inputs."""
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if move.parametric is op:
         if len(inputs) == 1 and local.values[move.a] is inputs[0] and move.params == params:
@@ -106,7 +106,7 @@ def record(
 
 def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
     """Records an operation whose instruction was looked up before."""
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if move.instr is instr and not move.unique:
         if len(inputs) == 1 and local.values[move.a] is inputs[0]:
@@ -119,7 +119,7 @@ def record_known(instr: Instr, inputs: tuple[Node, ...]) -> Any:
 
 def record_unique(op: Op, inputs: tuple[Node]) -> Any:
     """Records an operation on one operand whose result is never merged with an equal one."""
-    local: Recorder = state.now
+    local = state.now
     move = local.next
     if move.op is op and move.unique and local.recording.takes(inputs[0], move.codes[0]):
         return entered(local, move)

@@ -1,4 +1,4 @@
-"""What recording needs to know of tensors: that they hold a node."""
+"""What recording needs to know of tensors: that they hold a node and can be referred to weakly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from graphopt.lazy.core.node import Node
 class TensorBase:
     """A handle on a node; `Tensor` adds everything else."""
 
-    __slots__ = ("_node",)
+    __slots__ = ("__weakref__", "_node")
 
     _node: Node

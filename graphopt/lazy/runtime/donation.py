@@ -9,6 +9,7 @@ back, a debugger, all keep a buffer from being given away.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -162,7 +163,8 @@ class Places:
     def _refresh(self, values: list[Any]) -> None:
         """Lets go of operands that nodes were asked for; they are found in the recording again."""
         for place in self.produced:
-            values[place].let_go()
+            with contextlib.suppress(AttributeError):
+                del values[place].inputs
 
 
 def _is_free(node: Node) -> bool:
