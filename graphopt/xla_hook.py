@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from graphopt import jax_private
 from graphopt.errors import UnsupportedJaxError
 
 
@@ -31,7 +32,6 @@ Handler = Callable[[bytes], bytes | Keep | None]
 """Takes serialised module bytes; returns new bytes, `KEEP`, or None to pass. Must not raise."""
 
 _NAME: Final = "graphopt"
-_PLATFORMS: Final = ("cpu",)
 _logger = logging.getLogger("graphopt")
 
 
@@ -108,9 +108,7 @@ def _register() -> None:
     from jax.extend import xla
 
     try:
-        xla.register_hlo_module_transformation(
-            _callback, name=_NAME, platforms=_PLATFORMS, stage=xla.PipelineStage.POST_SCHEDULER
-        )
+        jax_private.register_transform(_NAME, xla.PipelineStage.POST_SCHEDULER, _callback)
     except (AttributeError, NotImplementedError) as error:
         raise UnsupportedJaxError(
             what=f"this jax cannot register HLO transformations: {error}",
@@ -126,9 +124,7 @@ def _unregister() -> None:
         return
     from jax.extend import xla
 
-    xla.clear_hlo_module_transformation(
-        name=_NAME, platforms=_PLATFORMS, stage=xla.PipelineStage.POST_SCHEDULER
-    )
+    jax_private.clear_transform(_NAME, xla.PipelineStage.POST_SCHEDULER)
     _registered = False
 
 

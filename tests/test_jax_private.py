@@ -8,6 +8,7 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.extend import xla
 
 from graphopt import jax_private
 from graphopt.errors import ModuleFormatError, UnsupportedJaxError
@@ -247,3 +248,20 @@ def test_the_persistent_cache_is_on_with_a_directory_only(cache_settings, tmp_pa
     assert jax_private.persistent_cache_enabled()
     jax.config.update("jax_enable_compilation_cache", False)
     assert not jax_private.persistent_cache_enabled()
+
+
+# The hook.
+
+
+@pytest.mark.parametrize("gone", [(), ("register_xla_transform", "clear_xla_transform")])
+def test_modules_are_offered_by_either_name(moved, gone):
+    for attribute in gone:
+        moved(attribute)
+    offered = []
+    stage = xla.PipelineStage.POST_SCHEDULER
+    jax_private.register_transform("test", stage, lambda data: offered.append(len(data)))
+    jax.jit(lambda x: jnp.sin(x) + len(gone))(jnp.ones(3))
+    jax_private.clear_transform("test", stage)
+    seen = len(offered)
+    jax.jit(lambda x: jnp.cos(x) + len(gone))(jnp.ones(3))
+    assert seen and len(offered) == seen

@@ -155,9 +155,18 @@ def test_a_closed_subscription_is_not_asked(subscribe):
 def test_the_last_one_removes_the_registration():
     def is_registered() -> bool:
         """Asks XLA, which removes the registration if there is one."""
-        return xla.clear_hlo_module_transformation(name="graphopt", platforms=("cpu",))
+        return xla.clear_hlo_module_transformation(
+            name="graphopt", platforms=("cpu",), stage=xla.PipelineStage.POST_SCHEDULER
+        )
+
+    def is_seen_while_subscribed() -> bool:
+        alone = xla_hook.subscribe(Recorder())
+        seen = is_registered()
+        alone.close()
+        return seen
 
     assert not is_registered()
+    assert is_seen_while_subscribed()
     one, other = xla_hook.subscribe(Recorder()), xla_hook.subscribe(Recorder())
     one.close()
     other.close()

@@ -34,11 +34,13 @@ from graphopt.jax_private.state import (
     persistent_cache_enabled,
     static_positions,
 )
+from graphopt.jax_private.transforms import clear_transform, register_transform
 
 __all__ = [
     "PRIVATE_NAMES",
     "LoweringEntry",
     "backends_initialized",
+    "clear_transform",
     "common_rule",
     "copy_arrays",
     "find_primitive",
@@ -55,6 +57,7 @@ __all__ = [
     "own_cpu_entry",
     "persistent_cache_enabled",
     "private_cache_entries",
+    "register_transform",
     "reset_cache_key_hook",
     "set_cache_key_hook",
     "set_cpu_entry",

@@ -17,6 +17,7 @@ PXLA = "jax._src.interpreters.pxla"
 MLIR = "jax._src.interpreters.mlir"
 JAXLIB = "jaxlib._jax"
 XLA_CLIENT = "jaxlib.xla_client"
+XLA = "jaxlib._xla"
 
 PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (CACHE_KEY, "custom_hook"),
@@ -34,6 +35,8 @@ PRIVATE_NAMES: tuple[tuple[str, str], ...] = (
     (JAXLIB, "ArrayImpl"),
     (XLA_CLIENT, "batched_copy_array_to_devices_with_sharding"),
     (XLA_CLIENT, "ArrayCopySemantics"),
+    (XLA, "register_xla_transform"),
+    (XLA, "clear_xla_transform"),
 )
 """The private names in use, as (module, attribute)."""
 

@@ -97,6 +97,24 @@ def test_another_platform_is_mentioned(monkeypatch):
     assert any("modules for gpu are left alone" in note for note in graphopt.report().notes)
 
 
+def test_how_many_devices_there_are_can_still_be_said():
+    script = textwrap.dedent("""
+        import graphopt
+        graphopt.install()
+        print(graphopt.report().seen)
+
+        import jax
+        jax.config.update("jax_num_cpu_devices", 3)
+        assert len(jax.devices()) == 3
+
+        from support.small_programs import STATE, named
+        named("cart")(STATE)
+        assert [str(record.outcome) for record in graphopt.report().records] == ["rewritten"]
+    """)
+    done = run_python("-c", script)
+    assert done.returncode == 0, done.stderr
+
+
 def test_it_can_be_disabled_from_outside():
     script = textwrap.dedent("""
         import graphopt
@@ -155,7 +173,7 @@ def test_a_jax_that_refuses_the_hook_leaves_nothing_behind(monkeypatch):
 
     cache_key = pytest.importorskip("jax._src.cache_key")
     before = cache_key.custom_hook()
-    monkeypatch.setattr("jax.extend.xla.register_hlo_module_transformation", refuse)
+    monkeypatch.setattr(jax_private, "register_transform", refuse)
     with pytest.raises(UnsupportedJaxError, match="too old"):
         graphopt.install()
     try:
@@ -167,8 +185,8 @@ def test_a_jax_that_refuses_the_hook_leaves_nothing_behind(monkeypatch):
 
 def test_the_hook_is_registered_only_while_it_is_needed(monkeypatch):
     calls = []
-    for name in ("register_hlo_module_transformation", "clear_hlo_module_transformation"):
-        monkeypatch.setattr(f"jax.extend.xla.{name}", lambda *a, n=name, **k: calls.append(n[:5]))
+    for name in ("register_transform", "clear_transform"):
+        monkeypatch.setattr(jax_private, name, lambda *a, n=name, **k: calls.append(n[:5]))
     graphopt.install()
     other = xla_hook.subscribe(lambda data: None)
     graphopt.uninstall()

@@ -7,6 +7,7 @@ import pytest
 from support.processes import run_python
 
 import graphopt
+from graphopt import jax_private
 from graphopt.cli import main
 from graphopt.evaluate.commands.doctor import diagnose
 from graphopt.machine import probe
@@ -62,7 +63,7 @@ def test_an_older_jax_is_a_problem(monkeypatch, capsys):
 
 
 def test_a_hook_that_does_not_fire_is_a_problem(monkeypatch):
-    monkeypatch.setattr("jax.extend.xla.register_hlo_module_transformation", lambda *a, **k: None)
+    monkeypatch.setattr(jax_private, "register_transform", lambda *a, **k: None)
     text, healthy = diagnose()
     assert not healthy
     assert "DOES NOT FIRE" in text
@@ -72,7 +73,7 @@ def test_a_hook_that_cannot_be_registered_is_a_problem(monkeypatch):
     def refuse(*args, **kwargs):
         raise NotImplementedError("no hook in here")
 
-    monkeypatch.setattr("jax.extend.xla.register_hlo_module_transformation", refuse)
+    monkeypatch.setattr(jax_private, "register_transform", refuse)
     text, healthy = diagnose()
     assert not healthy
     assert "PROBLEM: this jax cannot register HLO transformations: no hook in here" in text
