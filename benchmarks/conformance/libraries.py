@@ -5,9 +5,9 @@
 Wants the environment of ``benchmarks/third_party/requirements.txt`` and pytest with pytest-timeout. Fetches
 the source distribution of the version that is installed and runs its tests twice at the same time, one
 process with graphopt and one with ``GRAPHOPT_DISABLE=1``, to their end or for at most so long each. Compared
-are the tests that ended in both: their outcomes, and the processor time of each. Tests that fail with
-graphopt alone are run again, by themselves, both ways. What a library gave is kept in ``FOLDER/NAME.json``;
-a library that has such a file is not run again.
+are the tests that ended in both: their outcomes, and the processor time of each. Tests that fail, or are
+missing, with graphopt alone are run again, by themselves, both ways. What a library gave is kept in
+``FOLDER/NAME.json``; a library that has such a file is not run again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Suite:
     Attributes:
         outcomes: test -> passed, failed or skipped.
         cpu_s: test -> its processor time, seconds.
-        ended: whether pytest came to its end; else it was stopped by the limit, or killed.
+        ended: whether pytest came to its end, if only to say that it cannot begin; else it was stopped by the
+            limit, or killed.
         killed: the process died of a signal other than the limit's.
         seen: graphopt's own count: modules seen, rewritten, kept, fallen back.
     """
@@ -80,7 +81,7 @@ class Comparison:
         passed: of those, passed in both.
         failed_with: failed with graphopt.
         failed_without: failed without.
-        ours: failed with graphopt, by themselves too, and passed without.
+        ours: failed or missing with graphopt, by themselves too, and not without.
         cpu_with_s: processor seconds of those tests with graphopt.
         cpu_without_s: the same without.
         whole: both runs came to their end.
@@ -166,7 +167,7 @@ def finish(process: subprocess.Popen[bytes], log: Path) -> Suite:
     return Suite(
         outcomes={row["test"]: row["outcome"] for row in rows},
         cpu_s={row["test"]: row["cpu_s"] for row in rows},
-        ended=status in (0, 1),
+        ended=0 <= status < 6 and status != 2,
         killed=status < 0 or status in (128 + 6, 128 + 9, 128 + 11),
         seen=seen[-1],
     )
@@ -185,17 +186,22 @@ def failures(suite: Suite, among: set[str]) -> set[str]:
     return {test for test in among if suite.outcomes[test] == "failed"}
 
 
+def lost(installed: Suite, default: Suite) -> set[str]:
+    """The tests that did not fail without graphopt, and with it failed or, though pytest ended, never ran."""
+    fine = default.outcomes.keys() - failures(default, set(default.outcomes))
+    ran = fine & installed.outcomes.keys()
+    return failures(installed, ran) | (fine - ran if installed.ended else set())
+
+
 def check(name: str, folder: Path, limit_s: float) -> Comparison:
     """Runs one library's tests both ways."""
     source = fetch(name, folder)
     installed, default = both(LIBRARIES[name].split(), source, limit_s, folder / name)
     common = installed.outcomes.keys() & default.outcomes.keys()
-    doubtful = failures(installed, common) - failures(default, common)
+    doubtful = lost(installed, default)
     ours: set[str] = set()
     if doubtful:
-        alone, without = both(sorted(doubtful), source, limit_s, folder / f"{name}-again")
-        shared = alone.outcomes.keys() & without.outcomes.keys() & doubtful
-        ours = failures(alone, shared) - failures(without, shared)
+        ours = lost(*both(sorted(doubtful), source, limit_s, folder / f"{name}-again"))
     return Comparison(
         library=name,
         version=importlib.metadata.version(name),
