@@ -120,9 +120,8 @@ HEAD: Final = (
 )
 
 
-def fetch(name: str, folder: Path) -> Path:
-    """The unpacked source distribution of the installed version."""
-    version = importlib.metadata.version(name)
+def source_of(name: str, version: str, folder: Path) -> Path:
+    """The unpacked source distribution of a version."""
     about = f"https://pypi.org/pypi/{name}/json"
     with urllib.request.urlopen(about, timeout=60) as answer:
         files = json.load(answer)["releases"][version]
@@ -195,7 +194,7 @@ def lost(installed: Suite, default: Suite) -> set[str]:
 
 def check(name: str, folder: Path, limit_s: float) -> Comparison:
     """Runs one library's tests both ways."""
-    source = fetch(name, folder)
+    source = source_of(name, importlib.metadata.version(name), folder)
     installed, default = both(LIBRARIES[name].split(), source, limit_s, folder / name)
     common = installed.outcomes.keys() & default.outcomes.keys()
     doubtful = lost(installed, default)
