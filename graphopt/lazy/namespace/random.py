@@ -78,8 +78,11 @@ _OPS: Final[dict[str, Op]] = {
 
 def key(seed: int) -> Any:
     """A key: uint32 [2]. Use each key once; make new ones with `split` or `fold_in`."""
-    data = np.asarray([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
-    return recorder.new_tensor(operands.from_numpy(data, None, copy=False))
+    return recorder.new_tensor(operands.from_numpy(_key_data(seed), None, copy=False))
+
+
+def _key_data(seed: int) -> np.ndarray[Any, Any]:
+    return np.asarray([(seed >> 32) & 0xFFFFFFFF, seed & 0xFFFFFFFF], np.uint32)
 
 
 def split(key: Any, num: int = 2) -> Any:
@@ -121,7 +124,8 @@ class Generator:
     """
 
     def __init__(self, seed: int) -> None:
-        self._key = key(seed)._node
+        self._data = _key_data(seed)
+        self._key: Node | None = None  # made by the first draw: it needs jax's devices
         self._lock = threading.Lock()
         self.draws = 0
 
@@ -130,6 +134,8 @@ class Generator:
         with self._lock:
             self.draws += 1
             count = self.draws
+            if self._key is None:
+                self._key = operands.from_numpy(self._data, None, copy=False)
         # Never 0 or 1, which would be constants and compile the first draws apart.
         return self._key, scalar(count + 1, dtypes.uint32, self._key.aval.device)
 
