@@ -10,7 +10,6 @@ added to that list. Nothing else is changed. What failed is written to ``FOLDER/
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import shutil
 import sys
@@ -18,6 +17,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import scipy
 
 from benchmarks.conformance.libraries import finish, source_of, start
 from benchmarks.progress import counted, ended
@@ -70,13 +71,11 @@ def array_api_extra(folder: Path) -> Path:
     return target
 
 
-def scipy(folder: Path) -> Path:
+def scipy_copy(folder: Path) -> Path:
     """A copy of the installed SciPy, with lazy tensors among its libraries."""
     target = folder / "scipy"
     if not target.exists():
-        found = importlib.util.find_spec("scipy")
-        assert found is not None and found.origin is not None
-        installed = Path(found.origin).parent
+        installed = Path(scipy.__file__).parent
         shutil.copytree(installed, target / "scipy")
         libraries = installed.with_name("scipy.libs")
         if libraries.exists():
@@ -96,7 +95,7 @@ def scipy(folder: Path) -> Path:
 
 def suites(folder: Path) -> dict[str, Suite]:
     """Name -> tests."""
-    extra, copy = array_api_extra(folder), scipy(folder)
+    extra, copy = array_api_extra(folder), scipy_copy(folder)
     found = {"array-api-extra": Suite(extra, ("tests", "-k", "graphopt"))}
     for part in SCIPY:
         found[f"scipy.{part}"] = Suite(copy, (f"scipy/{part}", "-m", "array_api_backends"))

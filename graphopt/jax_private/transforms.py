@@ -6,6 +6,7 @@ devices there are, ``jax.distributed.initialize``) could then no longer follow.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +28,9 @@ def register_transform(name: str, stage: Any, transform: Transform) -> None:
     """
     direct = names.find_private(names.XLA, "register_xla_transform")
     if direct is not None:
-        direct(name, stage.value, transform)
-        return
+        with contextlib.suppress(TypeError):  # other arguments than those known
+            direct(name, stage.value, transform)
+            return
     from jax.extend import xla
 
     xla.register_hlo_module_transformation(transform, name=name, platforms=("cpu",), stage=stage)
@@ -38,8 +40,9 @@ def clear_transform(name: str, stage: Any) -> None:
     """Take the transformation of that name and stage away again."""
     direct = names.find_private(names.XLA, "clear_xla_transform")
     if direct is not None:
-        direct(name, stage.value)
-        return
+        with contextlib.suppress(TypeError):
+            direct(name, stage.value)
+            return
     from jax.extend import xla
 
     xla.clear_hlo_module_transformation(name=name, platforms=("cpu",), stage=stage)
