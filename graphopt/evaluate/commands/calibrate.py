@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -80,9 +80,16 @@ def row_text(found: Calibration) -> str:
     return "\n".join([head, "        CpuCosts(", *lines, "        ),", "    ),"])
 
 
+def _as_written(value: Any) -> Any:
+    """A value whose ``repr`` is source text: a table of another type becomes a dict."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(part) for key, part in value.items()}
+    return value
+
+
 def _value_text(costs: CpuCosts, name: str) -> str:
     if name != FUNCTIONS:
-        return repr(getattr(costs, name))
+        return repr(_as_written(getattr(costs, name)))
     default = CpuCosts().function_ns
     changed = {key: pair for key, pair in costs.function_ns.items() if pair != default[key]}
     return f"{{**FUNCTIONS, **{changed!r}}}"
