@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 import jax
+import pytest
 
 from benchmarks.progress import counted, ended
 
@@ -43,6 +44,9 @@ LIBRARIES: Final = {
 
 TEST_LIMIT_S: Final = 900.0
 """A single test that takes longer counts as failed, on either side."""
+
+ENDED: Final = frozenset(pytest.ExitCode) - {pytest.ExitCode.INTERRUPTED}
+"""How pytest says that it came to its end, if only because it cannot begin."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ def finish(process: subprocess.Popen[bytes], log: Path) -> Suite:
     return Suite(
         outcomes={row["test"]: row["outcome"] for row in rows},
         cpu_s={row["test"]: row["cpu_s"] for row in rows},
-        ended=0 <= status < 6 and status != 2,
+        ended=status in ENDED,
         killed=status < 0 or status in (128 + 6, 128 + 9, 128 + 11),
         seen=seen[-1],
     )
