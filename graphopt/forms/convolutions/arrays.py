@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from graphopt.forms.convolutions.geometry import Axis, Convolution
@@ -87,14 +88,14 @@ def padded(conv: Convolution, x: Named, more: dict[str, int] | None = None) -> N
         more: zeros beyond those, at the end of some dimensions.
     """
     more = more or {}
-    x, room = cut_input(conv, x)
-    array, config = x.array, [(0, more.get(name, 0), 0) for name in x.names]
+    own, room = cut_input(conv, x)
+    config = [(0, more.get(name, 0), 0) for name in x.names]
     for number, (before, after) in enumerate(room):
         at = x.names.index(str(number))
         config[at] = (before, after + config[at][1], 0)
-    if any(c != (0, 0, 0) for c in config):
-        array = lax.pad(array, jnp.zeros((), array.dtype), config)
-    return Named(kept(array), x.names)
+    if not any(map(any, config)):
+        return cut_input(conv, x.map(kept))[0]
+    return own.map(lambda array: kept(lax.pad(array, jnp.zeros((), array.dtype), config)))
 
 
 def window_slices(conv: Convolution, place: Sequence[int]) -> dict[str, slice]:
@@ -107,14 +108,26 @@ def window_slices(conv: Convolution, place: Sequence[int]) -> dict[str, slice]:
     }
 
 
-def result_slices(conv: Convolution, place: Sequence[int]) -> dict[str, slice]:
-    """Where one result reads the padded input for all elements of the window."""
-    return {
-        str(number): slice(
-            t * axis.stride, t * axis.stride + (axis.window - 1) * axis.spread + 1, axis.spread
-        )
-        for number, (axis, t) in enumerate(zip(conv.axes, place, strict=True))
-    }
+def views(conv: Convolution, x: Named, name: str) -> Named:
+    """What every result reads of the padded input; the first dimension, of results, gets the name.
+
+    One gather: slices of their own would be a kernel for each result.
+    """
+    at = [x.names.index(digit) for digit in conv.digits]
+    sizes, steps = list(x.array.shape), [1] * (1 + x.array.ndim)
+    for place, axis in zip(at, conv.axes, strict=True):
+        sizes[place] -= (axis.results - 1) * axis.stride
+        steps[1 + place] = axis.spread
+    starts = np.indices([axis.results for axis in conv.axes], np.int32).reshape(len(at), -1).T
+    numbers = lax.GatherDimensionNumbers(tuple(range(1, 1 + x.array.ndim)), (), tuple(at))
+    array = lax.gather(
+        x.array,
+        starts * np.array([axis.stride for axis in conv.axes], np.int32),
+        numbers,
+        sizes,
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+    return Named(lax.slice(array, [0] * array.ndim, array.shape, steps), name + x.names)
 
 
 def contract(

@@ -51,12 +51,11 @@ def one_product_ns(conv: Convolution, costs: CpuCosts) -> float:
     return costs.library_call_ns + _product_ns(conv, costs)
 
 
-def window_products_ns(conv: Convolution, costs: CpuCosts, many: int = 1) -> float:
-    """Columns and a product, for `many` groups at once."""
+def window_products_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """Columns, and products of all groups by one call."""
     columns = conv.groups * conv.places * conv.batch * conv.inputs * conv.window
     moved = costs.moved_ns * (columns + conv.padded + conv.weights)
-    calls = conv.groups // many * costs.library_call_ns
-    return calls + moved + 2 * many * _product_ns(conv, costs)
+    return costs.library_call_ns + moved + 2 * _product_ns(conv, costs)
 
 
 def apart_ns(conv: Convolution, costs: CpuCosts) -> float:

@@ -104,6 +104,11 @@ class Convolution:
     result_names: str
 
     @property
+    def digits(self) -> str:
+        """Names of the spatial dimensions."""
+        return "".join(str(number) for number in range(len(self.axes)))
+
+    @property
     def places(self) -> int:
         """Results of one channel of one element of the batch."""
         return prod(a.results for a in self.axes)

@@ -19,6 +19,9 @@ MIN_ROW: Final = 16
 TERMS_IN_TURN: Final = 9
 """So many multiply-adds may wait for each other: the processor takes up the next element meanwhile."""
 
+MOST_COMPUTED_ANEW: Final = 12
+"""Sums of more products are made before what reads them: XLA would compute them again for every reader."""
+
 MAX_CHAINS: Final = 4
 """Sums that are added up side by side: more only take registers."""
 
@@ -45,6 +48,8 @@ def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Name
         part = x.cut(window_slices(conv, place)).at({"i": channel})
         parts.append(part.spread_to(names) * row.spread_to(names))
     array = added(parts)
+    if len(parts) > MOST_COMPUTED_ANEW:
+        array = kept(array)
     if repeated:
         array, names = array.reshape(*array.shape[:-1], conv.groups, conv.outputs), names + "o"
     if names != "".join(n for n in conv.result_names if n in names):
@@ -78,7 +83,9 @@ def _rows_of_weights(weights: Named, names: str) -> Named:
     """Weights whose last dimensions are those of the result: other rows are read element by element."""
     last = "".join(n for n in names if n in weights.names)
     order = "".join(n for n in weights.names if n not in last) + last
-    return weights if weights.names == order else weights.ordered(order).map(kept)
+    long = [n for n in order if weights.size(n) > 1]
+    moved = long != [n for n in weights.names if n in long]
+    return weights.ordered(order).map(kept) if moved else weights.ordered(order)
 
 
 def _repeated(x: Named, times: int) -> Named:

@@ -13,13 +13,13 @@ from graphopt.forms.convolutions.estimates import (
     window_products_ns,
 )
 from graphopt.forms.convolutions.geometry import Convolution
-from graphopt.forms.convolutions.groups import apart, diagonal, neighbours
+from graphopt.forms.convolutions.groups import apart
 from graphopt.forms.convolutions.library import library
 from graphopt.forms.convolutions.products import one_product
 from graphopt.forms.convolutions.shifts import shifts, turned
 from graphopt.forms.convolutions.sums import sums
 from graphopt.forms.convolutions.ways import Way
-from graphopt.forms.convolutions.window_products import window_columns
+from graphopt.forms.convolutions.window_products import window_products
 from graphopt.forms.form import Form
 
 MAX_TERMS: Final = 128
@@ -31,8 +31,8 @@ MOST_INPUTS: Final = 12
 FEW_INPUTS: Final = 4
 """Groups of more input channels do not pay for bringing channels to the end."""
 
-MAX_SUMS: Final = 64
-"""Results of one channel in the code of a form that writes them out."""
+MAX_PLACES: Final = 64
+"""Results of one channel; what each of them reads is written to memory, or read anew."""
 
 MIN_CHANNELS: Final = 8
 """Products of fewer rows or columns are no faster than XLA's convolution."""
@@ -77,9 +77,9 @@ def forbids_as_fast(conv: Convolution) -> str | None:
     return "convolution-window" if as_fast else None
 
 
-def forbids_diagonal(conv: Convolution) -> str | None:
-    """Groups whose channels are multiplied with each other, and few results."""
-    if conv.groups == 1 or conv.groups // neighbours(conv) > MAX_CALLS:
+def forbids_group_products(conv: Convolution) -> str | None:
+    """Groups of several channels, and few results."""
+    if conv.groups == 1 or conv.batch == conv.outputs == 1:
         return "convolution-groups"
     return _forbids_places(conv)
 
@@ -92,7 +92,7 @@ def forbids_apart(conv: Convolution) -> str | None:
 
 
 def _forbids_places(conv: Convolution) -> str | None:
-    return None if conv.places <= MAX_SUMS and gathers(conv) else "convolution-window"
+    return None if conv.places <= MAX_PLACES and gathers(conv) else "convolution-window"
 
 
 FORMS: Final[tuple[Form, ...]] = tuple(
@@ -122,17 +122,17 @@ FORMS: Final[tuple[Form, ...]] = tuple(
         Way(
             "convolution-window-product",
             "what results read side by side, and a matrix product over the window",
-            window_columns,
+            window_products,
             forbids_window_products,
             window_products_ns,
             forbids_as_fast,
         ),
         Way(
-            "convolution-diagonal",
-            "the same for neighbouring groups at once, of which the blocks within a group are kept",
-            diagonal(window_columns),
-            forbids_diagonal,
-            lambda conv, costs: window_products_ns(conv, costs, neighbours(conv)),
+            "convolution-group-products",
+            "the same for all groups at once: a product for each",
+            window_products,
+            forbids_group_products,
+            window_products_ns,
         ),
         Way(
             "convolution-groups-apart",

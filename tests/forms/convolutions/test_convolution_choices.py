@@ -71,7 +71,7 @@ def test_grouped_layers_and_their_gradients(seen):
     check(both_gradients(layer(groups=4)), normal(2, 12, 12, 64), normal(3, 3, 16, 64, seed=1))
     names = [choice.form.name for choice in seen]
     assert "convolution-groups-apart" in names
-    assert "convolution-diagonal" in names
+    assert "convolution-group-products" in names
 
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
@@ -81,7 +81,7 @@ def test_groups_of_some_channels_and_their_gradients(seen, layout):
         x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
     check(both_gradients(layer(groups=5, layout=layout)), x, weights)
     names = sorted(choice.form.name for choice in seen)
-    assert names == ["convolution-diagonal", "convolution-shifts", "convolution-shifts"]
+    assert names == ["convolution-group-products", "convolution-shifts", "convolution-shifts"]
 
 
 @pytest.mark.parametrize(("size", "window"), [(3, 3), (3, 5), (6, 7)])
@@ -94,7 +94,26 @@ def test_weights_of_depthwise_layers_on_few_pixels(seen, size, window):
 def test_weights_of_grouped_layers_on_few_pixels(seen):
     gradient = jax.grad(lambda w, x: jnp.sum(jnp.sin(layer(groups=19)(x, w))))
     check(gradient, normal(3, 3, 8, 152), normal(8, 3, 3, 152, seed=1))
-    assert "convolution-diagonal" in [choice.form.name for choice in seen]
+    assert "convolution-group-products" in [choice.form.name for choice in seen]
+
+
+@pytest.mark.parametrize(("each", "outputs"), [(1, 2), (2, 2), (2, 1)])
+def test_weights_of_many_narrow_groups(seen, each, outputs):
+    gradient = jax.grad(lambda w, x: jnp.sum(jnp.sin(layer(groups=80)(x, w))))
+    check(gradient, normal(3, 3, each, 80 * outputs), normal(2, 6, 6, 80 * each, seed=1))
+    assert "convolution-group-products" in [choice.form.name for choice in seen]
+
+
+def test_long_sums_are_computed_once_for_all_their_readers(seen):
+    def fn(x, weights):
+        y = layer(groups=64)(x, weights)
+        return jnp.tanh(y), y.reshape(2, -1) + 3, y.transpose(0, 3, 1, 2) + 1
+
+    x, weights = normal(2, 24, 24, 64), normal(5, 5, 1, 64, seed=1)
+    check(fn, x, weights)
+    assert [choice.form.name for choice in seen] == ["convolution-shifts"]
+    code = jax.jit(lambda *a: fn(*a)).lower(x, weights).compile().as_text()
+    assert code.count(" multiply(") == 25
 
 
 def test_sequences_leave_gradients_by_weights_to_xla(seen):
