@@ -22,10 +22,11 @@ import scipy
 
 from benchmarks.conformance.libraries import finish, source_of, start
 from benchmarks.progress import counted, ended
+from graphopt.lazy.core.dtypes import VARIABLE
 
 EXTRA: Final = ("array-api-extra", "0.11.5")
-SCIPY: Final = ("special", "cluster", "fft")
-"""Parts of SciPy that take arrays of any library and need no larger floats than the default ones."""
+SCIPY: Final = ("special", "cluster", "fft", "signal")
+"""Parts of SciPy that take arrays of any library."""
 
 TIERS: Final = ("compiled", "op-by-op")
 
@@ -129,6 +130,7 @@ def main() -> int:
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["SCIPY_ARRAY_API"] = '["graphopt.lazy"]'
+    os.environ[VARIABLE] = "float64"  # as most of these tests expect
     found = suites(folder)
     chosen = [n for n in found if not options.only or n.removeprefix("scipy.") in options.only]
     print("| suite, tier | passed | failed | skipped |\n| --- | --- | --- | --- |", flush=True)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import builtins
+import os
 from dataclasses import dataclass
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 
+from graphopt.errors import ConfigError
 from graphopt.lazy.errors import LazyTypeError
+
+VARIABLE: Final = "GRAPHOPT_LAZY_FLOAT"
+"""Of the environment: the default type of real numbers. Read once, as what is remembered of operations
+depends on it."""
 
 
 class DType:
@@ -83,11 +89,11 @@ uint32: Final = DType("uint32", "unsigned", np.uint32)
 uint64: Final = DType("uint64", "unsigned", np.uint64)
 """Integers of 64 bits."""
 float32: Final = DType("float32", "float", np.float32)
-"""Single precision: the default type of real numbers."""
+"""Single precision."""
 float64: Final = DType("float64", "float", np.float64)
 """Double precision."""
 complex64: Final = DType("complex64", "complex", np.complex64)
-"""Two of `float32`: the default type of complex numbers."""
+"""Two of `float32`."""
 complex128: Final = DType("complex128", "complex", np.complex128)
 """Two of `float64`."""
 # Beyond the standard, for models.
@@ -104,9 +110,21 @@ ALL: Final = (*STANDARD, float16, bfloat16)
 _BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
 _BY_NUMPY: Final = {dtype.np: dtype for dtype in ALL}
 
-DEFAULT_FLOAT: Final = float32
+
+def _default_float() -> DType:
+    name = os.environ.get(VARIABLE, "") or "float32"
+    if name not in ("float32", "float64"):
+        raise ConfigError(
+            what=f"no default dtype: {name}",
+            where=VARIABLE,
+            fix="Set it to float32 or float64.",
+        )
+    return _BY_NAME[name]
+
+
+DEFAULT_FLOAT: Final = _default_float()
 DEFAULT_INT: Final = int64
-DEFAULT_COMPLEX: Final = complex64
+DEFAULT_COMPLEX: Final = complex128 if DEFAULT_FLOAT is float64 else complex64
 DEFAULT_INDEX: Final = int64
 
 
@@ -234,7 +252,9 @@ def scalar_dtype(scalar: Any, array: DType) -> DType:
         return DEFAULT_INT if kind == "bool" else array
     if isinstance(scalar, float):
         return array if array.is_float else DEFAULT_FLOAT
-    return array if kind == "complex" else _complex_of(array)
+    if array.is_float:
+        return array if kind == "complex" else _complex_of(array)
+    return DEFAULT_COMPLEX
 
 
 def can_cast(from_: DType, to: DType) -> builtins.bool:

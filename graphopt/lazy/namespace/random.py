@@ -184,7 +184,7 @@ def uniform(
         low: lower end, a number or a tensor.
         high: upper end.
         key: a key or a `Generator`; None for the default generator.
-        dtype: real floating-point; default float32.
+        dtype: real floating-point; else the default one.
     """
     x = _plain("uniform", shape, key, _float(dtype))
     return x if (low, high) == (0.0, 1.0) else x * (high - low) + low

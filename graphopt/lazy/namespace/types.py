@@ -96,13 +96,16 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype that arrays, dtypes and Python numbers promote to.
+    """The dtype that arrays, dtypes and Python numbers promote to; numbers alone have default dtypes.
 
     Raises:
-        LazyTypeError: nothing but numbers.
+        LazyTypeError: nothing is given.
     """
     numbers = [x for x in arrays_and_dtypes if _is_number(x)]
-    dtype = dtypes.promote(_dtype_of(x) for x in arrays_and_dtypes if not _is_number(x))
+    others = [x for x in arrays_and_dtypes if not _is_number(x)]
+    if not others:
+        return dtypes.promote(dtypes.as_dtype(type(number)) for number in numbers)
+    dtype = dtypes.promote(_dtype_of(x) for x in others)
     for number in numbers:
         dtype = dtypes.scalar_dtype(number, dtype)
     return dtype
