@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from graphopt.forms.convolutions.geometry import Axis, Convolution
+
+MOST_AT_ONCE: Final = 1 << 26
+"""Bytes of what results read, or of their sums, that are in memory at the same time."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 import jax.numpy as jnp
 from jax import lax
 
-from graphopt.forms.convolutions.arrays import Named, kept, padded, views
+from graphopt.forms.convolutions.arrays import MOST_AT_ONCE, Named, kept, padded, views
 from graphopt.forms.convolutions.geometry import Convolution
 from graphopt.forms.convolutions.shifts import MIN_ROW
 
@@ -46,15 +46,31 @@ def sums(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Named:
     weights = weights.ordered(names)
     config = [(0, fold.missing if n == fold.name else 0, 0) for n in names]
     array = lax.pad(weights.array, jnp.zeros((), weights.array.dtype), config)
-    weights, read = Named(kept(array), names), views(conv, x, "t")
-    terms = []
+    weights = Named(kept(array), names)
+    first = conv.axes[0]
+    if first.results == 1 or conv.places * conv.padded * conv.itemsize <= MOST_AT_ONCE * fold.parts:
+        total = _totals(conv, fold, x, weights)
+    else:
+        row = replace(conv, axes=(replace(first, results=1), *conv.axes[1:]))
+        at = names.index("0")
+        span = x.array.shape[at] - (first.results - 1) * first.stride
+
+        def one(start: Any) -> Any:
+            part = x.map(lambda array: lax.dynamic_slice_in_dim(array, start, span, at))
+            return _totals(row, fold, part, weights)
+
+        total = lax.map(one, jnp.arange(first.results) * first.stride)
+    return Named(total.reshape(*(a.results for a in conv.axes), conv.groups), conv.digits + "g")
+
+
+def _totals(conv: Convolution, fold: Fold, x: Named, weights: Named) -> Any:
+    """[results, groups] sums, from inputs whose folded dimension is a whole number of chunks."""
+    read, terms = views(conv, x, "t"), []
     for begin in range(0, fold.parts * fold.chunk, fold.chunk):
         chunk = {fold.name: slice(begin, begin + fold.chunk)}
         terms.append(read.cut(chunk).array * weights.cut(chunk).array)
     added = kept(reduce(add, terms))
-    total = jnp.sum(added, [at for at, n in enumerate(read.names) if n not in "tg"])
-    shape = (*(axis.results for axis in conv.axes), conv.groups)
-    return Named(total.reshape(shape), conv.digits + "g")
+    return jnp.sum(added, [at for at, n in enumerate(read.names) if n not in "tg"])
 
 
 def folded(conv: Convolution, names: str) -> Fold:

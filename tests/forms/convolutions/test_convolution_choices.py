@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 
 from graphopt import forms
+from graphopt.forms.convolutions import sums, window_products
 
 
 @pytest.fixture
@@ -102,6 +103,21 @@ def test_weights_of_many_narrow_groups(seen, each, outputs):
     gradient = jax.grad(lambda w, x: jnp.sum(jnp.sin(layer(groups=80)(x, w))))
     check(gradient, normal(3, 3, each, 80 * outputs), normal(2, 6, 6, 80 * each, seed=1))
     assert "convolution-group-products" in [choice.form.name for choice in seen]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("each", [1, 4])
+def test_weights_of_large_layers_are_computed_in_parts(seen, monkeypatch, stride, each):
+    for module in (sums, window_products):
+        monkeypatch.setattr(module, "MOST_AT_ONCE", 1)
+    x, weights = normal(2, 24, 24, 24, seed=1), normal(3, 5, each, 24)
+
+    def gradient(weights, x):
+        return jax.grad(lambda w: jnp.sum(jnp.sin(layer(stride, 24 // each)(x, w))))(weights)
+
+    check(gradient, weights, x)
+    assert {"convolution-sums", "convolution-group-products"} & {c.form.name for c in seen}
+    assert "while" in str(jax.jit(lambda *a: gradient(*a)).lower(weights, x).as_text())
 
 
 def test_long_sums_are_computed_once_for_all_their_readers(seen):
