@@ -25,13 +25,14 @@ from graphopt.plugin.memory import Key, Recalled
 from graphopt.plugin.state import Installation, note, state
 from graphopt.policy import NamedPolicy
 from graphopt.policy.heuristic.caller_thread import asynchronous
+from graphopt.policy.nothing_to_gain import is_split
 from graphopt.policy_guard import compiled_by_a_policy, decide_guarded
 
 if TYPE_CHECKING:
     from graphopt.measure.adoption import Adopted, StoredWinners
 
 MIN_INSTRUCTIONS: Final = 8
-"""Smaller modules hold one kernel or none; they are not worth a graph."""
+"""Smaller modules hold one kernel or none; they are not worth a graph unless it is split over cores."""
 
 MIN_BYTES: Final = 2048
 """Smaller modules are decided anew each time: that costs less than to look for them."""
@@ -144,7 +145,7 @@ def _fell_back(data: bytes, reason: str) -> ModuleRecord:
 def _optimize(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes | None]:
     module = parse(data)
     name = module.proto.name
-    if module.instruction_count < MIN_INSTRUCTIONS:
+    if module.instruction_count < MIN_INSTRUCTIONS and not is_split(module):
         return ModuleRecord(name, Outcome.KEPT, "too small to matter"), None
     if not installed.capabilities.sound:
         return ModuleRecord(name, Outcome.FELL_BACK, str(installed.capabilities)), None

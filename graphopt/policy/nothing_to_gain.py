@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Final
 
+from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import Instruction, ModuleIndex, Role
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DTYPE_BYTES
@@ -23,6 +24,15 @@ _SAME_ELEMENTS: Final = frozenset(
     {"broadcast", "iota", "reshape", "slice", "pad", "concatenate", "reverse"}
 )
 """Operations beside elementwise ones whose time is that of the elements they make."""
+
+
+def is_split(module: ModuleIndex) -> bool:
+    """True for a module with a kernel that XLA splits over cores."""
+    return any(
+        backend_config.partition_count(instruction.proto.backend_config) > 1
+        for computation in module.graph_computations()
+        for instruction in computation.instructions
+    )
 
 
 def cannot_gain(module: ModuleIndex, costs: CpuCosts | None = None) -> bool:

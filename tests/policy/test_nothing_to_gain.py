@@ -9,7 +9,7 @@ from support.captures import capture
 from graphopt.hlo import build_graph
 from graphopt.hlo.module.index import parse
 from graphopt.policy.heuristic.steps import choose
-from graphopt.policy.nothing_to_gain import cannot_gain
+from graphopt.policy.nothing_to_gain import cannot_gain, is_split
 
 VECTOR = np.linspace(0.1, 1.0, 16, dtype=np.float32)
 
@@ -47,3 +47,11 @@ def test_no_module_with_decisions_is_passed_over():
             decided = {d for what, d in recorded[name].items() if what != "fingerprint"}
             assert decided == {"default"}, name
             assert choose(build_graph(data)) is None
+
+
+def test_kernels_that_use_several_cores_are_seen():
+    def add(x):
+        return x + 1.5
+
+    assert is_split(parse(capture(add, np.ones((300, 400), np.float32)).data))
+    assert not is_split(parse(capture(add, np.ones((30, 40), np.float32)).data))

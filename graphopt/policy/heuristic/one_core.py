@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from graphopt.costs.elements import FLOATS
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -13,12 +18,19 @@ from graphopt.policy.heuristic.support.step import Step, limit
 
 @dataclass(frozen=True)
 class Limits:
-    """Judgements of this step."""
+    """Judgements of this step.
+
+    Where kernels before and after use both cores, each finds its half of an array in its own cache, and a
+    loop on one core fetches the other half. A program of nothing but short loops has no such halves.
+    """
 
     split_bytes: int = limit(
         1 << 18,
         "bytes",
-        "loops that move more gain from the caches of two cores whatever their work",
+        "loops that move more, among kernels of two cores, gain from both caches whatever their work",
+    )
+    cached: float = limit(
+        2.0, "times the largest cached array", "what short loops may move in a program of their own"
     )
     short_rows: float = limit(
         3.0, "times", "what broadcasts over short rows take longer than the estimate at the most"
@@ -27,26 +39,112 @@ class Limits:
 
 LIMITS: Final = Limits()
 
+_VECTORS: Final = FLOATS - {DType.F16, DType.BF16, DType.C64, DType.C128}
+"""Floating-point types whose operations are single vector instructions; all whole numbers are."""
+
+_VIEWS: Final = frozenset({"broadcast", "slice", "concatenate", "pad", "reshape", "iota"})
+"""Operations that vector code reads through where rows are long."""
+
+_IDLE: Final = frozenset({"opt-barrier", "after-all", "add-dependency"})
+"""Operations of the runtime that compute nothing."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A loop that is split over cores.
+
+    Attributes:
+        root: its node.
+        gain_ns: nanoseconds that splitting saves at the most, its own cost not counted.
+        moved: bytes that it reads and writes.
+    """
+
+    root: int
+    gain_ns: float
+    moved: int
+
 
 def apply(context: Context) -> Edit | None:
     """Keeps loops on one core where splitting them costs more than it saves."""
-    graph, split_ns = context.graph, context.costs.split_ns
-    units = enumerate(graph.units)
+    units = enumerate(context.graph.units)
     single = next((i for i, u in units if u.kind is UnitKind.LOOP and u.threads == 1), None)
     if single is None:
         return None
+    splits, costs = list(_splits(context)), context.costs
+    short = [split for split in splits if split.gain_ns < costs.split_ns]
+    among_others = len(short) < len(splits) or _uses_cores(context)
+    most = LIMITS.split_bytes if among_others else LIMITS.cached * costs.cached_bytes
     wanted = context.decisions.copy()
     saved = 0.0
-    for root in range(len(graph)):
-        unit = graph.units[wanted.unit[root]]
-        if wanted.fuse[root] or unit.kind is not UnitKind.LOOP or unit.threads < 2:
-            continue
-        gain = _longest_ns(context, root) * (1.0 - 1.0 / unit.threads)
-        small = gain < split_ns and _moved_bytes(context, root) <= LIMITS.split_bytes
-        if small and context.masks.unit[root, single]:
-            wanted.unit[root] = single
-            saved += (split_ns - gain) * context.executions(root)
+    for split in short:
+        if split.moved <= most and context.masks.unit[split.root, single]:
+            wanted.unit[split.root] = single
+            saved += (costs.split_ns - split.gain_ns) * context.executions(split.root)
     return context.edit(wanted, saved, "loops too short for two cores")
+
+
+def _splits(context: Context) -> Iterator[Split]:
+    """All loops that are split as decided so far."""
+    graph, decisions = context.graph, context.decisions
+    for root in range(len(graph)):
+        unit = graph.units[decisions.unit[root]]
+        if not decisions.fuse[root] and unit.kind is UnitKind.LOOP and unit.threads > 1:
+            moved = _moved_bytes(context, root)
+            ns = min(_longest_ns(context, root), _vector_ns(context, root, moved))
+            yield Split(root, ns * (1.0 - 1.0 / unit.threads), moved)
+
+
+def _uses_cores(context: Context) -> bool:
+    """True for a program with calls of the library or the runtime, which may use several cores."""
+    graph, decisions = context.graph, context.decisions
+    return any(
+        graph.units[decisions.unit[node]].kind is UnitKind.LIBRARY
+        or (op.kind is OpKind.RUNTIME and op.name not in _IDLE)
+        for node, op in enumerate(graph.ops)
+        if not decisions.fuse[node]
+    )
+
+
+def _vector_ns(context: Context, root: int, moved: int) -> float:
+    """Nanoseconds on one core of a kernel of vector code over cached arrays; infinite for others.
+
+    The first operations hide behind the loads, and what all elements share is loaded once.
+    """
+    graph, model, costs = context.graph, context.model, context.costs
+    simple, others = 0.0, 0.0
+    for node in model.members(context.decisions.fuse, root):
+        kind = _kind(context, node)
+        if kind is None:
+            return math.inf
+        if kind == "simple" and model.work[node]:
+            times = model.evaluated_ns(node) / model.work[node]
+            words = max(1.0, DTYPE_BYTES.get(int(graph.dtype[node]), 4) / 4)
+            simple += float(graph.elements[node]) * times * words
+        elif kind == "other":
+            others += model.evaluated_ns(node)
+    hidden = costs.hidden_operations * float(graph.elements[root])
+    ns = max(0.0, simple - hidden) / costs.fused_operations_per_ns + others
+    return max(ns, moved / costs.cached_bytes_per_ns)
+
+
+def _kind(context: Context, node: int) -> str | None:
+    """What a node costs in a loop of vector code: "free", "simple", "other"; None: it is none."""
+    graph, costs = context.graph, context.costs
+    op, dtype = graph.ops[node], int(graph.dtype[node])
+    if op.name in {"constant", "bitcast"}:
+        return "free"
+    if op.name == "broadcast" and graph.elements[graph.operand_lists[node][0]] <= 1:
+        return "free"
+    if dtype in FLOATS and dtype not in _VECTORS:
+        return None
+    if op.name in _VIEWS:
+        layout = graph.source.shapes[node].layout.minor_to_major
+        row = graph.dim_lists[node][layout[0]] if layout else 1
+        return "other" if row >= costs.min_row else None
+    if op.kind is not OpKind.ELEMENTWISE:
+        return None
+    slow = op.cost > 1.0 or (dtype not in FLOATS and op.name in costs.integer_ns)
+    return "other" if slow else "simple"
 
 
 def _longest_ns(context: Context, root: int) -> float:

@@ -57,6 +57,12 @@ def test_what_was_decided_before_stays_where_the_caller_waits():
     assert for_waiting_callers(graph, before) is before
 
 
+def test_one_operation_is_one_call_among_many():
+    x = normal(400, 500)
+    assert edit_of(NAME, lambda x: x + 1.5, x) is None
+    assert edit_of(NAME, lambda x: jnp.maximum(x, 0) * x - 1.5, x) is not None
+
+
 def test_a_long_one_stays_with_a_worker():
     assert edit_of(NAME, layers, normal(400, 500)) is None
 

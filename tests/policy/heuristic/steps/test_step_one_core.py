@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 from support.captures import capture, captured, normal, unit
-from support.stepping import edit_of, fields_of
+from support.stepping import check_acts, edit_of, fields_of
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import rewrite
@@ -32,6 +33,33 @@ def test_a_short_loop_runs_on_one_core():
 
 def test_a_loop_that_is_worth_two_cores_stays():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(2048, 2048)) is None
+
+
+def passes(x):
+    """Four loops of vector code, one after the other."""
+    for _ in range(4):
+        x = lax.optimization_barrier(jnp.where(x > 0, x * 0.9, x * 0.8) + 0.1)
+    return x
+
+
+def test_vector_code_over_cached_arrays_stays_on_one_core():
+    edit = check_acts(NAME, passes, normal(256, 300))
+    assert edit is not None and edit.nodes == 4
+
+
+def test_a_single_operation_stays_on_one_core():
+    check_acts(NAME, lambda x: jnp.maximum(x, 0), normal(256, 300))
+
+
+def test_arrays_beyond_the_cache_keep_two_cores():
+    assert edit_of(NAME, passes, normal(1024, 300)) is None
+
+
+def test_among_kernels_that_use_both_cores_loops_stay_with_their_caches():
+    def product(x):
+        return passes(passes(x) @ jnp.ones((300, 300)))
+
+    assert edit_of(NAME, product, normal(256, 300)) is None
 
 
 def masked(x, mask, rows):
