@@ -55,14 +55,13 @@ COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 )
 """Beginning of versions of jaxlib -> facts of their code generators; the default has those of the newest."""
 
-QUICK_CALLS: Final = CpuCosts(
-    call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0, **COMPILERS["0.10"]
-)
+QUICK_CALLS: Final = CpuCosts(call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0)
 """Machines on which a call of a jitted function takes some microseconds."""
 
-CPU_COSTS: Final[tuple[CostRow, ...]] = (
-    CostRow("AMD EPYC", 512, "0.10", QUICK_CALLS),
-    CostRow("Intel(R) Xeon(R)", 512, "0.10", QUICK_CALLS),
+CPU_COSTS: Final[tuple[CostRow, ...]] = tuple(
+    CostRow(processor, 512, jaxlib, replace(QUICK_CALLS, **COMPILERS.get(jaxlib, {})))
+    for processor in ("AMD EPYC", "Intel(R) Xeon(R)")
+    for jaxlib in ("0.10", "0.11", "0.12")
 )
 """First match wins."""
 

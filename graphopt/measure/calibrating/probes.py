@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -74,6 +75,13 @@ def _multiply_add(x: Any) -> Any:
 
 def _ones(elements: int) -> Any:
     return jnp.ones(elements, jnp.float32)
+
+
+def _call(seconds: float) -> float:
+    """A call of a jitted function that computes next to nothing."""
+    function, x = jax.jit(lambda x: x + 1.0), _ones(SMALL)
+    (reading,) = shortest_ns([lambda: function(x).block_until_ready()], seconds)
+    return reading
 
 
 def _dispatch(seconds: float) -> float:
@@ -188,6 +196,8 @@ def _function_probes() -> list[Probe]:
 PROBES: Final = (
     Probe("dispatch", ("thunk_ns", "short_thunk_ns"), (9.2, 13.0), _dispatch),
     Probe("hand-over", ("handover_ns", "split_ns"), (45e3, 67e3), _hand_over, spread=3.0),
+    # What makes a call slow, system calls, makes the library slow on its caller's thread too.
+    Probe("call", ("call_ns", "buffer_ns", "library_on_caller_ns"), (24e3, 30e3), _call),
     Probe("library call", ("library_call_ns",), (428.0, 520.0), partial(_product, 16, "library")),
     Probe("runtime call", ("runtime_call_ns",), (725.0, 860.0), partial(_product, 16, "runtime")),
     Probe(

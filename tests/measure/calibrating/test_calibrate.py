@@ -91,12 +91,14 @@ def test_programs_run_where_they_are_told_to():
     assert all(0 < ns < float("inf") for ns in shortest_ns([loop(1), dot], 0.0))
 
 
+@pytest.mark.usefixtures("unknown_kind")
 def test_a_machine_as_fast_as_the_reference_has_the_values_of_the_table():
     found = calibrate(nothing, arguments=stub(""))
     assert found.notes == () and found.facts == {}
     assert all(fact.value == pytest.approx(fact.default) for fact in found.measured)
 
 
+@pytest.mark.usefixtures("unknown_kind")
 def test_what_is_slower_than_the_rest_has_longer_times_and_smaller_rates():
     slow = 'answer["reading_ns"] *= 4 if name in ("dispatch", "memory", "tanh f64") else 1'
     found = calibrate(nothing, arguments=stub(slow))
@@ -108,6 +110,7 @@ def test_what_is_slower_than_the_rest_has_longer_times_and_smaller_rates():
     assert set(found.facts) == changed
 
 
+@pytest.mark.usefixtures("unknown_kind")
 def test_a_machine_on_which_everything_is_slower_has_the_proportions_of_the_table():
     slow = 'answer["reading_ns"] *= 40 if name == "dispatch" else 10'
     found = calibrate(nothing, arguments=stub(slow))
@@ -128,6 +131,7 @@ def test_readings_between_those_of_the_known_machines_tell_of_no_difference():
     assert differing == dict.fromkeys(("loop_ns", "short_loop_ns"), pytest.approx(0.5))
 
 
+@pytest.mark.usefixtures("unknown_kind")
 def test_values_too_far_from_the_table_are_refused():
     found = calibrate(nothing, arguments=stub('answer["reading_ns"] *= 9 if name == "loop" else 1'))
     notes = {fact.name: fact.note for fact in found.measured if fact.note}
