@@ -92,7 +92,7 @@ def read_states(
     found: list[Labelled] = []
     parts = list(read_parts(folder))
     total, done = sum(len(part.tasks) for part in parts), 0
-    seen: set[str] = set()
+    seen: set[tuple[str, str, str]] = set()
     for part in parts:
         rows = _by_task(part, seen)
         for task in part.tasks:
@@ -108,12 +108,13 @@ def read_states(
     return found, counted
 
 
-def _by_task(part: Part, seen: set[str]) -> dict[str, list[Row]]:
-    """Duels of a part by task, those that an earlier part holds left out."""
+def _by_task(part: Part, seen: set[tuple[str, str, str]]) -> dict[str, list[Row]]:
+    """Duels of a part by task, those left out that an earlier part of such a machine and jaxlib holds."""
     out: dict[str, list[Row]] = {}
     for row in part.duels:
-        if row["key"] not in seen:
-            seen.add(row["key"])
+        key = (part.card["machine"], part.card["jaxlib"], row["key"])
+        if key not in seen:
+            seen.add(key)
             out.setdefault(row["task"], []).append(row)
     return out
 
