@@ -12,12 +12,13 @@ from graphopt.hlo.emit.verify import verify
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.legal.rules import settled_masks
+from graphopt.hlo.module.index import index
 from graphopt.hlo.module.schedule import write_schedule
 from graphopt.hlo.plan.clusters import Clustering, form_clusters
 from graphopt.hlo.plan.items import make_items
 from graphopt.hlo.plan.regions import Plan, Region, make_plan
 from graphopt.hlo.replace.apply import apply_restructures
-from graphopt.hlo.restructure.rows.caller_thread import take_off
+from graphopt.hlo.restructure.rows.caller_thread import is_on_caller, take_off
 from graphopt.hlo.restructure.table import CODE, replacing
 
 
@@ -62,21 +63,28 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     """
     graph.masks.check(decisions)
     codes = replacing(decisions.restructure)
+    stays = is_on_caller(graph.source.module)
     if not codes.any():
-        return _write(graph, decisions)
+        return _write(graph, decisions, stays)
     after = apply_restructures(graph, codes)
     carried = after.carry(decisions)
     settled_masks(after.graph).check(carried)
-    return replace(_write(after.graph, carried), restructured=int(np.count_nonzero(codes)))
+    return replace(_write(after.graph, carried, stays), restructured=int(np.count_nonzero(codes)))
 
 
-def _write(graph: Graph, decisions: Decisions) -> Rewrite:
-    """The module of a graph whose operations stay as they are, under checked decisions."""
+def _write(graph: Graph, decisions: Decisions, stays: bool) -> Rewrite:
+    """The module of a graph whose operations stay as they are, under checked decisions.
+
+    Args:
+        graph: of the module whose operations were replaced.
+        decisions: carried over to it.
+        stays: XLA runs the program on its caller's thread, and shall do so where it has more operations now.
+    """
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module
     caller_thread = bool(np.any(decisions.restructure == CODE["caller-thread"]))
-    if caller_thread:
+    if caller_thread or (stays and not is_on_caller(index(module))):
         take_off(module)
     write_schedule(module)
     verify(module, graph.source.module, written.copied)

@@ -9,7 +9,6 @@ import numpy as np
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
-from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
@@ -37,8 +36,8 @@ class Limits:
         0.4, "times the caller's part of a call", "shorter programs end before the next call begins"
     )
     max_program_ns: float = limit(150_000.0, "ns", "longer programs stay with a worker")
-    min_operations: int = limit(
-        4, "operations", "fewer are one call among many, whose caller does not wait for it"
+    min_nodes: int = limit(
+        6, "nodes", "fewer are one call among many, whose caller does not wait for it"
     )
     few_kernels: int = limit(
         2, "kernels", "short programs of so few kernels are left alone altogether"
@@ -50,7 +49,7 @@ LIMITS: Final = Limits()
 
 def apply(context: Context) -> Edit | None:
     """Runs a short program on the thread of its caller."""
-    if _operations(context.graph) < LIMITS.min_operations:
+    if len(context.graph) < LIMITS.min_nodes:
         return None
     return _edit(context, max(LIMITS.min_program_ns, LIMITS.min_calls * _call_ns(context)))
 
@@ -82,11 +81,6 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
     wanted = context.decisions.copy()
     wanted.restructure[allowed[0]] = CODE["caller-thread"]
     return context.edit(wanted, saved, "the program is over sooner than a worker is woken")
-
-
-def _operations(graph: Graph) -> int:
-    """Operations that compute something."""
-    return sum(op.kind is not OpKind.STRUCTURE and op.name != "bitcast" for op in graph.ops)
 
 
 def _call_ns(context: Context) -> float:

@@ -54,7 +54,7 @@ CREDIT: Final = 1 << 30
 """Operations taken off XLA's count: far more than a program has that runs for some microseconds."""
 
 _UNCOUNTED: Final = frozenset(
-    "bitcast-convert cbrt copy cosine erf exponential exponential-minus-one log log-plus-one "
+    "cbrt copy cosine erf exponential exponential-minus-one log log-plus-one "
     "logistic power rsqrt sine sqrt tan tanh".split()
 )
 """Elementwise operations that XLA's count of operations leaves out."""
@@ -78,9 +78,14 @@ def forbids(candidate: Candidate) -> str | None:
         return "calls-out"
     if any(op.name == "convolution" for op in graph.ops):
         return "convolution"
-    if most_operations(graph.source.module, CHEAP_OPERATIONS) < CHEAP_OPERATIONS:
+    if is_on_caller(graph.source.module):
         return "on-the-caller"
     return None
+
+
+def is_on_caller(module: ModuleIndex) -> bool:
+    """True for a program of so few operations that XLA runs it on the thread that calls it."""
+    return most_operations(module, CHEAP_OPERATIONS) < CHEAP_OPERATIONS
 
 
 def first_parameter(graph: Graph) -> int | None:

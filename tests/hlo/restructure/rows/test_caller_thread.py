@@ -13,8 +13,14 @@ from support.restructured import everywhere, native
 
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.caller_thread import CREDIT, first_parameter, most_operations
+from graphopt.hlo.restructure.rows.caller_thread import (
+    CHEAP_OPERATIONS,
+    CREDIT,
+    first_parameter,
+    most_operations,
+)
 from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
 
 NAME = "caller-thread"
 
@@ -150,6 +156,17 @@ def test_loops_that_may_be_written_out_count_in_full():
     body = 100 * 3  # two products and a sum
     assert most_operations(graph.source.module) >= 5 * body
     assert rule(fn, normal(100)) is None
+
+
+def test_what_xla_runs_on_the_callers_thread_stays_there_in_another_form():
+    program = capture(jnp.sqrt, jnp.abs(normal(256, 256)))
+    graph, code = program.graph, CODE["loop-kernel"]
+    decisions = graph.default.copy()
+    decisions.restructure[graph.masks.restructure[:, code]] = code
+    assert decisions.restructure.any()
+    result = rewrite(graph, decisions)
+    assert operations(program, result.data) < CHEAP_OPERATIONS
+    assert compare_outputs(program.result, program.compile(result.data)()).equal
 
 
 def test_programs_that_call_python_are_left_to_a_worker():
