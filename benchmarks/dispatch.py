@@ -2,15 +2,16 @@
 
     python -m benchmarks.dispatch
 
-Four tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
+Five tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
 the caller waits for every result, or only for the last one; between two calls it does nothing, or works for
 some time. Products of the kernel library, likewise, without work between calls. What a call takes that
-computes next to nothing, by how many arrays go in and come out. And what one iteration of a loop takes, by
-how many kernels its body has.
+computes next to nothing, by how many arrays go in and come out. What one iteration of a loop takes, by how
+many kernels its body has. And kernels of vector code that XLA splits over the cores, beside one core.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from benchmarks.progress import counted, ended
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
+from graphopt.machine import UnitKind, unit_index
 
 DEPTHS = (1, 4, 10, 25, 60, 150, 400)
 PRODUCTS = tuple((rows, size, count) for rows, size in ((8, 32), (32, 128)) for count in (1, 4, 16))
@@ -37,6 +39,9 @@ KERNELS = (1, 2, 4, 7, 8, 9, 12, 20, 40)
 """Kernels in the body of a loop, each of its own array of 256 numbers."""
 
 TRIPS = 1000
+
+LOOPS = tuple((passes, size) for passes in (1, 8) for size in (1 << 16, 1 << 17, 1 << 18, 1 << 19))
+"""Kernels in a row, and their elements."""
 
 WORK_US = (0, 50, 200)
 """What the caller computes between two calls."""
@@ -196,10 +201,57 @@ def print_loops() -> None:
             row([str(kernels), f"{np.median(times):.0f}"])
 
 
+def passes(count: int) -> Any:
+    """Kernels of vector code in a row, which are not fused."""
+
+    def fn(x: jax.Array) -> jax.Array:
+        for _ in range(count):
+            x = jax.lax.optimization_barrier(jnp.where(x > 0, x * 0.9, x * 0.8) + 0.1)
+        return x
+
+    return fn
+
+
+def on_one_core(data: bytes) -> bytes | None:
+    """A module with its loops on one core, and nothing else changed."""
+    graph = build_graph(data)
+    units = graph.default.unit.copy()
+    for column, unit in enumerate(graph.units):
+        if unit.kind is UnitKind.LOOP and unit.threads > 1:
+            units[units == column] = unit_index(graph.units, UnitKind.LOOP)
+    return rewrite(graph, graph.default.with_changes(unit=units)).data
+
+
+def print_splits() -> None:
+    """Loops of vector code split over the cores, and on one."""
+    heads("kernels", "elements", "wait", "no wait")
+    with counted(LOOPS, "splits measured") as rest:
+        for count, size in rest:
+            x = jnp.linspace(-1.0, 1.0, size)
+            subject = make_subject(passes(count), (x,), name=f"passes_{count}")
+            programs = [subject.default.executable, subject.compile(on_one_core).executable]
+            cells = [
+                compared(programs, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
+                for wait in (True, False)
+            ]
+            row([str(count), f"{size:,}", *cells])
+
+
+TABLES = {
+    "chains": print_chains,
+    "products": print_products,
+    "buffers": print_buffers,
+    "loops": print_loops,
+    "splits": print_splits,
+}
+
+
 def main() -> None:
-    """Prints four Markdown tables; every pair is worker / caller."""
-    for table in (print_chains, print_products, print_buffers, print_loops):
-        table()
+    """Prints Markdown tables; every pair is worker / caller, or cores / one core."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.dispatch")
+    parser.add_argument("--only", choices=TABLES, nargs="+", default=[*TABLES], help="tables")
+    for name in parser.parse_args().only:
+        TABLES[name]()
         print()
 
 
