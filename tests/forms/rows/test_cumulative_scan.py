@@ -89,8 +89,21 @@ def test_special_values(values, reverse):
 def test_axes_longer_than_a_loop_are_cut():
     x = jnp.ones((3000, 64), jnp.float32)
     np.testing.assert_array_equal(formed("cumsum", x)[-1], 3000.0)
+    np.testing.assert_array_equal(formed("cumsum", x, 0, True)[0], 3000.0)
     long = jnp.ones((1_200_000,), jnp.int32)
     np.testing.assert_array_equal(formed("cumsum", long), np.arange(1, 1_200_001))
+
+
+@pytest.mark.parametrize("name", FORM.primitives)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_long_axes_of_long_rows_go_from_block_to_block(name, reverse):
+    drawn = np.random.default_rng(1)
+    x = drawn.normal(1.0, 0.01, size=(2, 1100, 40)).astype(np.float32)
+    assert_same(name, jnp.asarray(x), 1, reverse, bits=name in ("cummax", "cummin"))
+    x[0, drawn.integers(0, 1100, 30), drawn.integers(0, 40, 30)] = drawn.choice(SPECIAL, 30)
+    expected = DEFAULT[name](jnp.asarray(x), axis=1, reverse=reverse)
+    found = formed(name, jnp.asarray(x), 1, reverse)
+    np.testing.assert_allclose(found, expected, rtol=5e-5, atol=1e-5)
 
 
 def test_under_vmap_and_in_a_loop():
