@@ -18,7 +18,7 @@ from graphopt.hlo.plan.clusters import Clustering, form_clusters
 from graphopt.hlo.plan.items import make_items
 from graphopt.hlo.plan.regions import Plan, Region, make_plan
 from graphopt.hlo.replace.apply import apply_restructures
-from graphopt.hlo.restructure.rows.caller_thread import is_on_caller, take_off
+from graphopt.hlo.restructure.rows.caller_thread import is_on_caller, stays_on_caller, take_off
 from graphopt.hlo.restructure.table import CODE, replacing
 
 
@@ -63,7 +63,7 @@ def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
     """
     graph.masks.check(decisions)
     codes = replacing(decisions.restructure)
-    stays = is_on_caller(graph.source.module)
+    stays = stays_on_caller(graph.source.module)
     if not codes.any():
         return _write(graph, decisions, stays)
     after = apply_restructures(graph, codes)

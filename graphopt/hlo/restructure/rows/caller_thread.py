@@ -88,6 +88,16 @@ def is_on_caller(module: ModuleIndex) -> bool:
     return most_operations(module, CHEAP_OPERATIONS) < CHEAP_OPERATIONS
 
 
+def stays_on_caller(module: ModuleIndex) -> bool:
+    """The same, of a program of nothing but operations whose count is known."""
+    counted = {"sort", "fft", "dot", "fusion", "opt-barrier"}
+    opcodes = {i.opcode for c in module.computations.values() for i in c.instructions}
+    known = (OP_BY_NAME.get(opcode) for opcode in opcodes - counted)
+    if any(op is None or op.kind is OpKind.RUNTIME for op in known):
+        return False
+    return is_on_caller(module)
+
+
 def first_parameter(graph: Graph) -> int | None:
     """The first parameter of the entry computation; None for a program without any."""
     entry = graph.computations[-1]

@@ -17,7 +17,9 @@ from graphopt.hlo.restructure.rows.caller_thread import (
     CHEAP_OPERATIONS,
     CREDIT,
     first_parameter,
+    is_on_caller,
     most_operations,
+    stays_on_caller,
 )
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
@@ -167,6 +169,13 @@ def test_what_xla_runs_on_the_callers_thread_stays_there_in_another_form():
     result = rewrite(graph, decisions)
     assert operations(program, result.data) < CHEAP_OPERATIONS
     assert compare_outputs(program.result, program.compile(result.data)()).equal
+
+
+def test_what_computes_an_unknown_time_is_not_kept_on_the_callers_thread():
+    kernel = normal(8, 8, 3, 3)
+    graph = capture(lambda x: jax.lax.conv(x, kernel, (1, 1), "SAME"), normal(1, 8, 9, 9)).graph
+    assert is_on_caller(graph.source.module) and not stays_on_caller(graph.source.module)
+    assert stays_on_caller(capture(jnp.sqrt, normal(9, 9)).graph.source.module)
 
 
 def test_programs_that_call_python_are_left_to_a_worker():
