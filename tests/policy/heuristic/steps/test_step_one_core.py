@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import lax
 from support.captures import capture, captured, normal, unit
 from support.stepping import check_acts, edit_of, fields_of
 
@@ -35,16 +34,14 @@ def test_a_loop_that_is_worth_two_cores_stays():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(2048, 2048)) is None
 
 
-def passes(x):
-    """Four loops of vector code, one after the other."""
-    for _ in range(4):
-        x = lax.optimization_barrier(jnp.where(x > 0, x * 0.9, x * 0.8) + 0.1)
-    return x
+def leaky(x):
+    """A loop of vector code."""
+    return jnp.where(x > 0, x * 0.9, x * 0.8) + 0.1
 
 
 def test_vector_code_over_cached_arrays_stays_on_one_core():
-    edit = check_acts(NAME, passes, normal(256, 300))
-    assert edit is not None and edit.nodes == 4
+    edit = check_acts(NAME, leaky, normal(256, 300))
+    assert fields_of(edit) == {"unit"} and edit.nodes == 1
 
 
 def test_a_single_operation_stays_on_one_core():
@@ -52,12 +49,12 @@ def test_a_single_operation_stays_on_one_core():
 
 
 def test_arrays_beyond_the_cache_keep_two_cores():
-    assert edit_of(NAME, passes, normal(1024, 300)) is None
+    assert edit_of(NAME, leaky, normal(1024, 300)) is None
 
 
 def test_among_kernels_that_use_both_cores_loops_stay_with_their_caches():
     def product(x):
-        return passes(passes(x) @ jnp.ones((300, 300)))
+        return leaky(leaky(x) @ jnp.ones((300, 300)))
 
     assert edit_of(NAME, product, normal(256, 300)) is None
 
