@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.progress import counted, ended
+from benchmarks.rates import all_in
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
-from graphopt.machine import UnitKind, unit_index
+from graphopt.machine import UnitKind
 
 DEPTHS = (1, 4, 10, 25, 60, 150, 400)
 PRODUCTS = tuple((rows, size, count) for rows, size in ((8, 32), (32, 128)) for count in (1, 4, 16))
@@ -215,11 +216,7 @@ def passes(count: int) -> Any:
 def on_one_core(data: bytes) -> bytes | None:
     """A module with its loops on one core, and nothing else changed."""
     graph = build_graph(data)
-    units = graph.default.unit.copy()
-    for column, unit in enumerate(graph.units):
-        if unit.kind is UnitKind.LOOP and unit.threads > 1:
-            units[units == column] = unit_index(graph.units, UnitKind.LOOP)
-    return rewrite(graph, graph.default.with_changes(unit=units)).data
+    return rewrite(graph, all_in(graph, graph.default, UnitKind.LOOP)).data
 
 
 def print_splits() -> None:

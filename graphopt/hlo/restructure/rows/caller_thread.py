@@ -59,6 +59,9 @@ _UNCOUNTED: Final = frozenset(
 )
 """Elementwise operations that XLA's count of operations leaves out."""
 
+_COUNTED: Final = frozenset({"dot", "fft", "fusion", "opt-barrier", "sort"})
+"""Operations of the runtime whose count is known."""
+
 _SAFE_CALLS: Final = ("lapack_", "TopK")
 """How the targets of custom calls begin that compute and return."""
 
@@ -90,12 +93,11 @@ def is_on_caller(module: ModuleIndex) -> bool:
 
 def stays_on_caller(module: ModuleIndex) -> bool:
     """The same, of a program of nothing but operations whose count is known."""
-    counted = {"sort", "fft", "dot", "fusion", "opt-barrier"}
-    opcodes = {i.opcode for c in module.computations.values() for i in c.instructions}
-    known = (OP_BY_NAME.get(opcode) for opcode in opcodes - counted)
-    if any(op is None or op.kind is OpKind.RUNTIME for op in known):
+    if not is_on_caller(module):
         return False
-    return is_on_caller(module)
+    opcodes = {i.opcode for c in module.computations.values() for i in c.instructions}
+    known = (OP_BY_NAME.get(opcode) for opcode in opcodes - _COUNTED)
+    return all(op is not None and op.kind is not OpKind.RUNTIME for op in known)
 
 
 def first_parameter(graph: Graph) -> int | None:
