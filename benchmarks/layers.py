@@ -79,6 +79,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "corpus/programs/science": (),
     "policy/alternatives": ("heuristic",),
     "policy/heuristic": (),
+    "policy/heuristic/loops": ("support",),
     "policy/heuristic/support": (),
     "policy/network": ("heuristic", "proposals"),
     "policy/advantages": ("alternatives", "heuristic", "network"),

@@ -92,7 +92,8 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
         analysis = InPlaceAnalysis(index(proto))
     bare = build_analysed(analysis, graph.units)
     origin, fresh = _origins(bare, {**apart.origins, **editor.kept}, editor.fresh)
-    _, writer = write_again(bare, group(bare, fresh, editor))
+    grouped, changed = group(bare, fresh, editor)
+    _, writer = write_again(bare, grouped)
     module = index(writer.module, writer.copied)
     check_signature(module, graph.source.module)
     last = build_over(module, graph.units)
@@ -105,6 +106,7 @@ def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
         graph=last,
         origin=came_from,
         fresh=is_fresh,
+        regrouped=known & changed[inner] & ~is_fresh,
         together=is_fresh & (came_from >= 0) & joins[codes[np.maximum(came_from, 0)]],
         users=graph.user_lists,
     )
@@ -220,6 +222,7 @@ class _Edit:
         site = Site(block, placed, outer, self.editor.computations)
         site.instructions = self.by_id
         site.node = node
+        site.nested = _caller(self.graph, node) >= 0
         return site
 
     def _inside(self, block: Block, placed: Any) -> Site:
@@ -271,7 +274,16 @@ def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
             kept.append(instruction)
         else:
             direct[instruction.id & LOCAL_ID] = source.operand_ids[instruction.tuple_index]
-    return kept
+    return _without_unread_tuples(kept, root)
+
+
+def _without_unread_tuples(instructions: list[Any], root: int) -> list[Any]:
+    """What only makes a tuple that nobody reads would keep its elements in buffers of their own."""
+    read = {root & LOCAL_ID}
+    for instruction in instructions:
+        read.update(o & LOCAL_ID for o in instruction.operand_ids)
+        read.update(o & LOCAL_ID for o in instruction.control_predecessor_ids)
+    return [i for i in instructions if i.opcode != "tuple" or i.id & LOCAL_ID in read]
 
 
 def _redirect(ids: Any, direct: dict[int, int]) -> None:

@@ -12,6 +12,7 @@ from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.legal.rules import make_masks
 from graphopt.hlo.module.layouts import merges_dimensions
 from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.replace.chains import group_chains
 from graphopt.hlo.restructure.writing.blocks import ModuleEditor
 from graphopt.machine import UnitKind
 
@@ -21,22 +22,23 @@ MAX_REPEATED_COST: Final = 8.0
 PARALLEL_ELEMENTS: Final = 1 << 15
 """A new loop over so many elements is split over all cores."""
 
-
-MAX_RESULTS: Final = 2
-"""Results that a chain of operations on all iterations may be computed for, in one kernel."""
-
 _NEVER_GROUPED: Final = frozenset(
     {"dynamic-update-slice", "copy", "reduce-window", "gather", "dot"}
 )
 
 
-def group(graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor) -> Decisions:
+def group(
+    graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor
+) -> tuple[Decisions, NDArray[np.bool_]]:
     """XLA's decisions, with new operations fused into their only reader, and cheap ones into all.
 
     Args:
         graph: after the replacements, all new operations bare.
         fresh: bool [N]; the new operations.
         editor: that wrote them; says which form kernels of their own, and which none.
+
+    Returns:
+        the decisions, and bool [N]: old nodes whose decisions were changed for the new ones beside them.
     """
     decisions = graph.default.copy()
     masks = make_masks(graph, replacements=False)
@@ -56,14 +58,16 @@ def group(graph: Graph, fresh: NDArray[np.bool_], editor: ModuleEditor) -> Decis
             continue
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
-    _group_wide(graph, masks, editor.wide, decisions)
-    decisions.fuse[_written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
-    decisions.fuse[_written_as(graph, editor.views) & allowed] = True
+    changed = group_chains(graph, masks, written_as(graph, editor.wide), fresh, decisions)
+    large = changed & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
+    decisions.unit[large] = widest
+    decisions.fuse[written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
+    decisions.fuse[written_as(graph, editor.views) & allowed] = True
     _leave_views(graph, masks, fresh, decisions)
-    return decisions
+    return decisions, changed
 
 
-def _written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
+def written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
     """bool [N]; nodes that some instructions are."""
     instances = graph.source.instances if instructions else [()] * len(graph)
     return np.array([any(i in instructions for i in own) for own in instances], np.bool_)
@@ -81,36 +85,6 @@ def _leave_views(
         merges = merges_dimensions(shapes[operand], shapes[node])
         if merges and graph.ops[operand].kind is OpKind.ELEMENTWISE and masks.fuse[operand, 0]:
             decisions.fuse[operand] = False
-
-
-def _group_wide(
-    graph: Graph, masks: Masks, wide: set[tuple[int, int]], decisions: Decisions
-) -> None:
-    """Chains of operations on all iterations become kernels of one or two outputs, in place.
-
-    XLA emits each value of a kernel once, however many of its values read it, if they read it at their
-    own place; so a chain of elementwise operations is best one kernel. Two results, as the two words
-    of the generator, share one; a value that leads to more is written to memory.
-    """
-    nodes = np.flatnonzero(_written_as(graph, wide)).tolist()
-    results: dict[int, frozenset[int]] = {}
-    for node in reversed(nodes):
-        op = graph.ops[node]
-        readers = graph.user_lists[node]
-        if op.name == "broadcast":
-            decisions.fuse[node] = masks.fuse[node, 1]
-        if op.name == "bitcast":
-            # An element's place among other dimensions takes divisions, which do not vectorise.
-            divides = any(graph.ops[u].kind is OpKind.ELEMENTWISE for u in readers)
-            decisions.fuse[node] = not divides and masks.fuse[node, 1]
-        if op.kind is not OpKind.ELEMENTWISE:
-            continue
-        alike = all(u in results and graph.elements[u] == graph.elements[node] for u in readers)
-        found = frozenset().union(*(results[user] for user in readers)) if alike else frozenset()
-        inside = 1 <= len(found) <= MAX_RESULTS and bool(masks.fuse[node, 1])
-        results[node] = found if inside else frozenset([node])
-        decisions.fuse[node] = inside
-        decisions.join[node] = not inside and masks.join[node, 1]
 
 
 def _cost_from_scalars(graph: Graph) -> list[float]:

@@ -24,6 +24,8 @@ class Restructured:
         origin: int32 [N']; the old graph's node that a node is, or was written for; -1 for tuples and
             elements that the rewriter adds.
         fresh: bool [N']; True for nodes written for a replaced operation.
+        regrouped: bool [N']; old nodes that became part of a new kernel: as kernels of their own, they follow
+            its decisions.
         together: bool [N']; new nodes that had best join one another's clusters.
         users: `Graph.user_lists` of the old graph, which itself is not kept: it keeps this.
     """
@@ -31,6 +33,7 @@ class Restructured:
     graph: Graph
     origin: NDArray[np.int32]
     fresh: NDArray[np.bool_]
+    regrouped: NDArray[np.bool_]
     together: NDArray[np.bool_]
     users: list[list[int]]
 
@@ -57,12 +60,23 @@ class Restructured:
                 wanted = np.where(replacing(wanted) == wanted, np.int8(0), wanted)
             allowed = getattr(masks, field)[rows, wanted.astype(np.intp)]
             fields[field] = np.where(kept & allowed, wanted, own)
+        self._regroup(batch, fields)
         unit = unit_index(self.graph.units, UnitKind.NATIVE)
         native = self._native_origins(batch) & masks.unit[:, unit]
         fields["unit"][native] = unit
         fields["join"][:, self.together & masks.join[:, 1]] = True
         self._carry_thread(batch, fields["restructure"])
         return DecisionBatch(fields)
+
+    def _regroup(self, batch: DecisionBatch, fields: dict[str, NDArray[Any]]) -> None:
+        """Kernels that became part of a new one follow its decisions, if they still were kernels alone."""
+        loops = np.array([u.kind is UnitKind.LOOP for u in self.graph.units], np.bool_)
+        nodes = np.flatnonzero(self.regrouped)
+        old = self.origin[nodes]
+        kernels = loops[batch.fields["unit"][:, old]] & ~batch.fields["fuse"][:, old]
+        for field in ("fuse", "join", "unit"):
+            default = getattr(self.graph.default, field)[nodes]
+            fields[field][:, nodes] = np.where(kernels, default, fields[field][:, nodes])
 
     def _carry_thread(self, batch: DecisionBatch, restructure: NDArray[Any]) -> None:
         """Decides about the program's thread at the node that stands for the program in the new graph."""

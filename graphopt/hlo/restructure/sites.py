@@ -25,6 +25,7 @@ class Site:
         producers: finds what `producer` returns.
         instructions: local id -> instruction of the computation around a plain operation.
         node: of the graph, for a plain operation; else -1.
+        nested: a plain operation in the body of a loop.
     """
 
     block: Block
@@ -34,6 +35,7 @@ class Site:
     producers: Callable[[Value], Site | None] = lambda _: None
     instructions: dict[int, Any] = field(default_factory=dict)
     node: int = -1
+    nested: bool = False
 
     def producer(self, value: Value) -> Site | None:
         """The operation that made an operand, if it stands alone with its operands in memory."""

@@ -19,7 +19,7 @@ from graphopt.policy.advantages.numpy_network import GraphScorer, NumpyAdvantage
 from graphopt.policy.alternatives.alternative import KIND_CODE, Alternative
 from graphopt.policy.alternatives.table import AlternativeTable, Values, alternatives
 from graphopt.policy.heuristic.caller_thread import is_negligible
-from graphopt.policy.heuristic.native_loops import MAX_NATIVE_CODE
+from graphopt.policy.heuristic.loops.native_loops import MAX_NATIVE_CODE
 from graphopt.policy.heuristic.steps import STEPS, Decided, choose, decide
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import native_code

@@ -16,14 +16,12 @@ from graphopt.costs.model import CostModel
 from graphopt.errors import PolicyError, message
 from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import (
-    ahead_of_loops,
     batched_products,
     caller_thread,
     keep_in_memory,
     library_normalisations,
     little_kernels,
     loop_kernels,
-    native_loops,
     one_core,
     one_pass_outputs,
     packed_functions,
@@ -32,10 +30,12 @@ from graphopt.policy.heuristic import (
     small_runs,
     views,
 )
+from graphopt.policy.heuristic.loops import ahead_of_loops, native_loops, short_loops
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.step import Applied, Step
 
 TABLE: Final[tuple[Step, ...]] = (
+    short_loops.STEP,
     native_loops.STEP,
     ahead_of_loops.STEP,
     small_runs.STEP,

@@ -19,7 +19,7 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.machine import Machine
 from graphopt.policy.heuristic.caller_thread import is_negligible
-from graphopt.policy.heuristic.native_loops import MAX_NATIVE_CODE
+from graphopt.policy.heuristic.loops.native_loops import MAX_NATIVE_CODE
 from graphopt.policy.heuristic.steps import STEPS, choose, decide
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import native_code

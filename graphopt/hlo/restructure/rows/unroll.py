@@ -3,11 +3,15 @@
 The body must only compute: no update in place, no inner loop, no call of the runtime. Then every value
 of every iteration is a value of its own, nothing is overwritten, and XLA's copies between the
 iterations, and the order that it gave them, are not needed. Clusters of the body stay clusters of
-each iteration. What is known before the loop, such as its counter, is computed while writing.
+each iteration, unless all goes element by element: then the iterations are one kernel
+(`graphopt.hlo.replace.chains`). What is known before the loop, such as its counter, is computed while
+writing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any, Final
 
 from graphopt.hlo.module import backend_config
@@ -23,11 +27,17 @@ MAX_TRIPS: Final = 8
 MAX_OPERATIONS: Final = 600
 """Operations of all iterations together."""
 
+MIN_NESTED_ELEMENTS: Final = 16
+"""Inside loops, which become native code, kernels of fewer elements had best be short."""
+
 RULES: Final = {
     "unroll-trips": "the trip count is unknown or too large",
     "unroll-size": "the iterations together are too long",
     "unroll-body": "the body does more than compute new arrays",
 }
+
+_ALIKE: Final = (OpKind.STRUCTURE, OpKind.ELEMENTWISE)
+"""Kinds of operations that read arrays at the place that they write, if they read any."""
 
 
 def forbids(candidate: Candidate) -> str | None:
@@ -80,10 +90,50 @@ def expand(site: Site) -> Value:
     shapes = site.operands[0].shape.tuple_shapes
     folder = Folder(block)
     carried = [_initial(site, folder, i) for i in range(len(shapes))]
-    initial = carried
+    initial, first = carried, len(block.editor.written)
     for _ in range(trips):
         carried = _iteration(site, body, carried, folder)
-    return block.tuple([_written_last(site, i, x, initial) for i, x in enumerate(carried)])
+    result = block.tuple([_written_last(site, i, x, initial) for i, x in enumerate(carried)])
+    elements = chain_elements(body, site.computations.__getitem__)
+    if elements is not None and (elements >= MIN_NESTED_ELEMENTS or not site.nested):
+        _mark_chain(block, elements, first)
+    return result
+
+
+def chain_elements(body: Any, computations: Callable[[int], Any]) -> int | None:
+    """Elements of the arrays that a body computes, all element by element; None for other bodies.
+
+    Args:
+        body: ``HloComputationProto`` of a loop that may be written out.
+        computations: computation id -> proto, for the bodies of fusions.
+    """
+    most = 1
+    for instruction in body.instructions:
+        if instruction.opcode == "fusion":
+            inside = chain_elements(
+                computations(instruction.called_computation_ids[0]), computations
+            )
+            if inside is None:
+                return None
+            most = max(most, inside)
+        elif instruction.shape.element_type != DType.TUPLE:
+            elements = prod(instruction.shape.dimensions)
+            op = OP_BY_NAME[instruction.opcode]
+            if elements > 1 and op.kind not in _ALIKE and op.name != "broadcast":
+                return None
+            if op.kind is OpKind.ELEMENTWISE and op.name != "copy":
+                most = max(most, elements)
+    return most
+
+
+def _mark_chain(block: Block, elements: int, first: int) -> None:
+    """Makes operations on so many elements, those in bodies from `first` on among them, few kernels."""
+    bodies = [(body.id, body.instructions) for body in block.editor.written[first:]]
+    for computation, instructions in (*bodies, (block.computation, block.protos)):
+        for instruction in instructions:
+            array = instruction.shape.element_type != DType.TUPLE
+            if array and prod(instruction.shape.dimensions) == elements:
+                block.editor.wide.add((computation, instruction.id & LOCAL_ID))
 
 
 def _initial(site: Site, folder: Folder, position: int) -> Value:

@@ -1,1 +1,1 @@
-"""What the steps of the heuristic share: what a step is, what it sees, native code, walls, concatenations."""
+"""What the steps of the heuristic share: what a step is, what it sees, and what several of them ask."""

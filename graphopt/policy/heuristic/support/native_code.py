@@ -13,6 +13,7 @@ from graphopt.hlo import RESTRUCTURES, Decisions
 from graphopt.hlo.module.layouts import extents
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
+from graphopt.policy.heuristic.support.chains import decided_chains
 from graphopt.policy.heuristic.support.concatenations import is_choice_of_loads, is_slow_fused
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.walls import open_walls, unroll
@@ -73,7 +74,7 @@ def native_roots(context: Context) -> list[int]:
 
 
 def program_ns(context: Context) -> float:
-    """Nanoseconds of the whole program, native code at its own times and all else as XLA's default."""
+    """Nanoseconds of the whole program: native code and chains at their own times, all else as by default."""
     model = context.model
     total = context.program_ns
     for node in native_roots(context):
@@ -82,6 +83,9 @@ def program_ns(context: Context) -> float:
             loop = model.control(node)
             saved = loop.default_ns(model.cores) - loop.native_ns()
         total -= saved * context.executions(node)
+    for chain in decided_chains(context):
+        if not context.is_inside_native(chain.loop):
+            total -= chain.saved_ns * context.executions(chain.loop)
     return total
 
 

@@ -29,6 +29,8 @@ MAX_UNROLLED_ELEMENTS: Final = 1024
 def unroll(graph: Graph, decisions: Decisions, loop: int) -> bool:
     """Writes out a short loop inside native code where that is legal and its arrays are small."""
     code = CODE["unroll"]
+    if decisions.restructure[loop] == code:
+        return True
     if not graph.masks.restructure[loop, code]:
         return False
     bodies = [c for c in graph.computations if c.caller == loop]

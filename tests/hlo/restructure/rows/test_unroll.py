@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from support.restructured import everywhere, run_program
 
-from graphopt.hlo import apply_restructures, build_graph
+from graphopt.hlo import apply_restructures, build_graph, settle
+from graphopt.hlo.graph.walks import roots_around
+from graphopt.hlo.plan.clusters import form_clusters
 from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind, unit_index
 from graphopt.measure import compare_outputs, compile_with
 
 NAME = "unroll"
@@ -104,3 +107,67 @@ def test_what_is_left(body, trips, rule):
     graph = build_graph(compile_with(fn, (np.ones(700, np.float32),)).modules[0])
     (loop,) = [i for i, op in enumerate(graph.ops) if op.name == "while"]
     assert graph.masks.why_not(loop, "restructure", CODE[NAME]) == rule
+
+
+# Chains: iterations that go element by element are one kernel.
+
+
+def kernels_of(fn: Any, *args: Any) -> list[int]:
+    """Elements of each kernel on more than one element, after loops were written out."""
+    graph = build_graph(compile_with(fn, args).modules[0])
+    after, decisions = settle(graph, everywhere(graph, NAME))
+    roots = form_clusters(after, decisions).clusters
+    return [int(after.elements[root]) for root in roots if after.elements[root] > 1]
+
+
+@pytest.mark.parametrize("count", [5, 100, 50_000])
+def test_rounds_and_what_is_around_them_are_one_kernel(count):
+    def fn(seed: jax.Array) -> Any:
+        return jax.random.uniform(jax.random.wrap_key_data(seed), (count,), minval=2.0, maxval=3.0)
+
+    key = jnp.asarray([3, 4], jnp.uint32)
+    assert kernels_of(fn, key) == [count]
+    wanted, results = run_program(fn, (key,), NAME)
+    for got in results:
+        np.testing.assert_array_equal(wanted, got)
+
+
+def test_what_several_kernels_read_is_computed_once():
+    """The numbers are written to memory: none of their readers draws them again."""
+
+    def fn(seed: jax.Array, x: jax.Array) -> Any:
+        draws = jax.random.bits(jax.random.wrap_key_data(seed), (3_000,))
+        return jnp.sort(draws), x[draws % 7], (draws >> 3).reshape(30, 100).sum(0)
+
+    args = (jnp.asarray([3, 4], jnp.uint32), jnp.arange(7.0))
+    graph = build_graph(compile_with(fn, args).modules[0])
+    after, decisions = settle(graph, everywhere(graph, NAME))
+    shifts = [i for i, op in enumerate(after.ops) if op.name == "shift-left"]
+    assert len(shifts) == 20
+    for node in shifts:
+        assert len(roots_around(after, decisions.fuse, node)) <= 2  # the two words of the generator
+    wanted, results = run_program(fn, args, NAME)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
+def test_kernels_in_native_code_keep_their_place():
+    """Old kernels beside a chain follow it only as kernels of their own."""
+
+    def fn(seed: jax.Array) -> Any:
+        return jax.random.uniform(jax.random.wrap_key_data(seed), (1_000,))
+
+    key = jnp.asarray([3, 4], jnp.uint32)
+    graph = build_graph(compile_with(fn, (key,)).modules[0])
+    decisions = everywhere(graph, NAME)
+    after = apply_restructures(graph, decisions.restructure)
+    assert after.regrouped.any() and not (after.regrouped & after.fresh).any()
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    old = np.unique(after.origin[after.regrouped])
+    allowed = old[graph.masks.unit[old, unit]]
+    assert len(allowed)
+    decisions.unit[allowed] = unit
+    carried = after.carry(decisions)
+    kept = np.isin(after.origin, allowed) & ~after.fresh & after.graph.masks.unit[:, unit]
+    assert (carried.unit[kept] == unit).all()
+    after.graph.masks.check(carried)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.model import LoopCosts, trips
+from graphopt.policy.heuristic.support.chains import chains_inside
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import make_native, open_inside
@@ -78,6 +79,8 @@ def apply(context: Context) -> Edit | None:
             continue
         if context.graph.ops[node].name != "while" or not allowed[node]:
             continue
+        if wanted.restructure[node]:  # it is no loop any more
+            continue
         if cost.code <= LIMITS.max_code and _pays(context, node, cost):
             make_native(context, wanted, node)
             inside.update(model.callees[node])
@@ -89,12 +92,16 @@ def apply(context: Context) -> Edit | None:
 
 def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
     model = context.model
-    default = cost.default_ns(model.cores)
+    default, work = cost.default_ns(model.cores), cost.work_ns
+    for chain in chains_inside(context, loop):
+        times = context.executions(chain.loop) / max(context.executions(loop), 1.0)
+        default -= chain.saved_ns * times
+        work -= (model.control(chain.loop).work_ns - chain.single_ns) * times
     iterations = trips(context.graph, model.callees[loop][0])
     margin = LIMITS.margin(default / max(iterations, 1.0))
     known = cost.native_dot_ns + cost.reduced_ns
-    rest = max(0.0, cost.work_ns - cost.native_dot_ns)
-    native = known + cost.work_ns - (1.0 - margin) * rest + context.costs.loop_ns
+    rest = max(0.0, work - cost.native_dot_ns)
+    native = known + work - (1.0 - margin) * rest + context.costs.loop_ns
     if cost.code > max(model.own_code, LIMITS.short_code):
         gain = (default - native) * context.executions(loop)
         return gain > LIMITS.costly_gain * context.program_ns
@@ -105,5 +112,6 @@ STEP: Final = Step(
     name="native loops",
     summary="Loops over small tensors become one native function each, in the forms that are fast there.",
     apply=apply,
+    after=("short loops",),
     limits=LIMITS,
 )

@@ -1,0 +1,101 @@
+"""Small programs with loops of a few elementwise iterations, such as the rounds of random numbers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from graphopt.corpus.inputs import integers, normal
+from graphopt.corpus.program import Built, ProgramSet
+
+CHAINS = ProgramSet()
+
+Arrays = tuple[Array, ...]
+Pair = tuple[Array, Array]
+
+
+@CHAINS.register("draws", family="chain", description="random numbers that several kernels read")
+def _draws() -> Built:
+    def fn(seed: Array, x: Array) -> Arrays:
+        one, two, three = jax.random.split(jax.random.key(seed), 3)
+        noise = jax.random.normal(one, (40, 24))
+        kept = jax.random.bernoulli(two, 0.7, x.shape)
+        dropped = jnp.where(kept, x, 0.0)
+        bits = jax.random.bits(three, (96,))
+        return (
+            noise, dropped @ noise, noise.sum(0), noise[3] + noise[:, 3].mean(), bits, jnp.sort(bits),
+            (bits >> 7) & 1, jax.random.permutation(one, 33), jax.random.gumbel(two, ()),
+        )  # fmt: skip
+
+    return fn, (np.int32(3), normal(8, 40))
+
+
+@CHAINS.register("draws_in_loop", family="chain", description="a random walk, f32[50], keys split")
+def _draws_in_loop() -> Built:
+    def fn(seed: Array, x: Array) -> Arrays:
+        def step(carry: Pair, _: None) -> tuple[Pair, Array]:
+            key, x = carry
+            key, a, b = jax.random.split(key, 3)
+            y = x + 0.1 * jax.random.normal(a, x.shape)
+            accepted = jax.random.uniform(b, x.shape) < jnp.exp(x * x - y * y)
+            x = jnp.where(accepted, y, x)
+            return (key, x), accepted.sum()
+
+        (key, x), accepted = lax.scan(step, (jax.random.key(seed), x), None, length=12)
+        return jax.random.key_data(key), x, accepted
+
+    return fn, (np.int32(5), normal(50))
+
+
+@CHAINS.register("newton_rounds", family="chain", description="six rounds of two carried f32[7,9]")
+def _newton_rounds() -> Built:
+    def fn(x: Array) -> Arrays:
+        start = 1.0 + jnp.abs(x)
+
+        def round_(i: Array, pair: Pair) -> Pair:
+            root, _ = pair
+            return 0.5 * (root + start / root) + 0.0 * i, root
+
+        root, last = lax.fori_loop(0, 6, round_, (start, x))
+        return root, (root - last).sum(), x + last, root @ last.T
+
+    return fn, (normal(7, 9),)
+
+
+@CHAINS.register(
+    "hash_rounds", family="chain", description="rounds of u32[130] and a scalar, nested"
+)
+def _hash_rounds() -> Built:
+    def fn(words: Array, salt: Array) -> Arrays:
+        def mix(i: Array, state: Arrays) -> Arrays:
+            a, b, salt = state
+            a = (a ^ (b >> 3)) * jnp.uint32(0x9E3779B1) + salt
+            return b, a, salt + i.astype(jnp.uint32)
+
+        def block(words: Array, i: Array) -> Pair:
+            a, b, mixed = lax.fori_loop(0, 5, mix, (words, words[::-1], salt + i))
+            return a ^ b, mixed
+
+        words, salts = lax.scan(block, words, jnp.arange(4, dtype=jnp.uint32))
+        a, b, mixed = lax.fori_loop(0, 3, mix, (words, words + 1, salt))
+        return words, salts, a, b, mixed, (a & 1).sum(), jnp.take(b, a % 130)
+
+    return fn, (integers(1 << 31, 130, dtype=np.uint32), np.uint32(17))
+
+
+@CHAINS.register(
+    "rounds_that_end", family="chain", description="rounds whose carry another loop overwrites"
+)
+def _rounds_that_end() -> Built:
+    def fn(x: Array, times: Array) -> Arrays:
+        def halve(_: Array, y: Array) -> Array:
+            return 0.5 * y + x
+
+        first = lax.fori_loop(0, 4, halve, x * x)
+        table = lax.fori_loop(0, times, lambda i, t: t.at[i % 20].add(t[0] * 0.25), first)
+        second = lax.fori_loop(0, 4, halve, table)
+        return first.sum(), table, second, jnp.cumsum(second)
+
+    return fn, (normal(20), np.int32(7))
