@@ -8,6 +8,7 @@ from graphopt.forms import convolutions
 from graphopt.forms.form import Form
 from graphopt.forms.rows import (
     cumulative_scan,
+    extreme_places,
     packed_sort,
     pool_gradient,
     whole_quotients,
@@ -18,6 +19,7 @@ from graphopt.forms.rows import (
 FORMS: Final[tuple[Form, ...]] = (
     *convolutions.FORMS,
     cumulative_scan.FORM,
+    extreme_places.FORM,
     packed_sort.FORM,
     pool_gradient.FORM,
     whole_quotients.FORM,
@@ -29,6 +31,7 @@ FORMS: Final[tuple[Form, ...]] = (
 RULES: Final[dict[str, str]] = {
     **convolutions.RULES,
     **cumulative_scan.RULES,
+    **extreme_places.RULES,
     **packed_sort.RULES,
     **pool_gradient.RULES,
     **whole_quotients.RULES,

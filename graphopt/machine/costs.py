@@ -173,9 +173,7 @@ class CpuCosts:
     tree_window_ns: float = fact(
         0.5, "ns per element", "A reduce-window's scalar code that a tree of sums saves", RATES
     )
-    tree_copied_ns: float = fact(
-        0.2, "ns per element", "Copies, and sums over them, that a tree of sums saves", RATES
-    )
+    tree_copied_ns: float = fact(0.2, "ns per element", "Copies and their sums, saved too", RATES)
 
     # Matrix products.
     runtime_call_ns: float = fact(500.0, "ns", "A call of the matrix library", PRODUCTS)
@@ -276,6 +274,10 @@ class CpuCosts:
     )
     wide_functions: Mapping[str, tuple[float, float, float]] = fact(
         tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
+    )
+
+    place_ns: Mapping[str, float] = fact(
+        tables.PLACES, "ns per element", "Places of maxima and minima, on all cores", OPERATIONS
     )
 
     # Convolutions: per multiplication, XLA's own as the fastest that was measured of their kind.

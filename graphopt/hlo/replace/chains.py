@@ -2,8 +2,8 @@
 
 XLA emits each value of a kernel once, however many of its values read it, if they read it at their own place.
 So such a chain is best one kernel. Two results, as the two words of the random number generator, share one; a
-value that leads to more is written to memory. An old kernel that alone reads a chain becomes its end, old
-ones that only a chain reads its beginning.
+value that leads to more is written to memory. An old operation that alone reads a chain becomes its end, old
+kernels that only a chain reads its beginning. A chain is no part of a reduction, which does not vectorise.
 """
 
 from __future__ import annotations
@@ -93,13 +93,15 @@ class _Chains:
         self.decisions.join[node] = not fuse[node] and self.masks.join[node, 1]
 
     def _place_old(self, node: int) -> None:
-        """An old operation keeps its place, unless it is a kernel that only a chain reads."""
+        """An old operation keeps its place, unless a chain begins or ends there."""
         graph, decisions = self.graph, self.decisions
-        elementwise = graph.ops[node].kind is OpKind.ELEMENTWISE
-        if not elementwise and graph.ops[node].name != "reduce":
+        if graph.ops[node].kind is not OpKind.ELEMENTWISE:
             return
-        found = self._around(node) if elementwise else frozenset()
+        found = self._around(node)
         if decisions.fuse[node]:
+            if not found and self.masks.fuse[node, 0] and self._ends_at(node):
+                decisions.fuse[node], self.changed[node] = False, True
+                found = frozenset([node])
             self.roots[node] = found
         elif graph.units[decisions.unit[node]].kind is UnitKind.LOOP and not decisions.join[node]:
             readers = graph.user_lists[node]
@@ -108,13 +110,18 @@ class _Chains:
                 decisions.fuse[node] = self.changed[node] = True
             self.roots[node] = found if self.changed[node] else frozenset([node])
 
+    def _ends_at(self, node: int) -> bool:
+        """True for the only reader of what a chain computes: one array to write in place of two."""
+        users = self.graph.user_lists
+        chained = [o for o in self.graph.operand_lists[node] if self.chained[o]]
+        return bool(chained) and all(set(users[o]) == {node} for o in chained)
+
     def _around(self, node: int) -> frozenset[int]:
         """Roots of the kernels that would compute a node once per element; empty if there are none such."""
         found: frozenset[int] = frozenset()
         for reader in self.graph.user_lists[node]:
-            same = self.graph.elements[reader] == self.graph.elements[node]
             roots = self.roots.get(reader, frozenset())
-            if not roots or not (same or self.graph.ops[reader].name == "reduce"):
+            if not roots or self.graph.elements[reader] != self.graph.elements[node]:
                 return frozenset()
             found |= roots
         # Two results share a kernel if both are new: an old one does not join.

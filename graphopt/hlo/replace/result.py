@@ -24,8 +24,7 @@ class Restructured:
         origin: int32 [N']; the old graph's node that a node is, or was written for; -1 for tuples and
             elements that the rewriter adds.
         fresh: bool [N']; True for nodes written for a replaced operation.
-        regrouped: bool [N']; old nodes that became part of a new kernel: as kernels of their own, they follow
-            its decisions.
+        regrouped: bool [N']; old nodes that a new kernel begins or ends with.
         together: bool [N']; new nodes that had best join one another's clusters.
         users: `Graph.user_lists` of the old graph, which itself is not kept: it keeps this.
     """
@@ -69,11 +68,11 @@ class Restructured:
         return DecisionBatch(fields)
 
     def _regroup(self, batch: DecisionBatch, fields: dict[str, NDArray[Any]]) -> None:
-        """Kernels that became part of a new one follow its decisions, if they still were kernels alone."""
+        """Operations that a new kernel begins or ends with follow its decisions, unless they are native."""
         loops = np.array([u.kind is UnitKind.LOOP for u in self.graph.units], np.bool_)
         nodes = np.flatnonzero(self.regrouped)
         old = self.origin[nodes]
-        kernels = loops[batch.fields["unit"][:, old]] & ~batch.fields["fuse"][:, old]
+        kernels = loops[batch.fields["unit"][:, old]] | batch.fields["fuse"][:, old]
         for field in ("fuse", "join", "unit"):
             default = getattr(self.graph.default, field)[nodes]
             fields[field][:, nodes] = np.where(kernels, default, fields[field][:, nodes])
