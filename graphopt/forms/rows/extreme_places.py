@@ -88,13 +88,13 @@ def _keys(x: Any, greatest: bool) -> Any:
         return x
     if x.dtype.itemsize == 2:
         x = lax.convert_element_type(x, np.float32)
-    facts, kind = jnp.finfo(x.dtype), np.dtype(np.int32 if x.dtype.itemsize == 4 else np.int64)
-    bits, zero, span = lax.bitcast_convert_type(x, kind), kind.type(0), np.iinfo(kind)
-    magnitude = bits & kind.type(span.max)
+    facts, kind = jnp.finfo(x.dtype), np.int32 if x.dtype.itemsize == 4 else np.int64
+    bits, zero, span = lax.bitcast_convert_type(x, kind), kind(0), np.iinfo(kind)
+    magnitude = bits & kind(span.max)
     ordered = jnp.where(bits < zero, -magnitude, magnitude)
     least, most = (np.asarray(n, x.dtype).view(kind) for n in (facts.smallest_normal, np.inf))
     ordered = jnp.where(magnitude < least, zero, ordered)
-    return jnp.where(magnitude > most, kind.type(span.max if greatest else span.min), ordered)
+    return jnp.where(magnitude > most, kind(span.max if greatest else span.min), ordered)
 
 
 FORM: Final = Form(

@@ -34,7 +34,8 @@ def check(name, x, axis):
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((9,), 0), ((77,), 0), ((5, 40), 1), ((40, 5), 0), ((6, 7, 3), 1), ((4, 1), 1)]
+    ("shape", "axis"),
+    [((9,), 0), ((77,), 0), ((5, 40), 1), ((40, 5), 0), ((6, 7, 3), 1), ((4, 1), 1)],
 )
 def test_places_among_special_numbers(name, dtype, shape, axis):
     rng = np.random.default_rng(0)
