@@ -274,16 +274,20 @@ def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
             kept.append(instruction)
         else:
             direct[instruction.id & LOCAL_ID] = source.operand_ids[instruction.tuple_index]
-    return _without_unread_tuples(kept, root)
+    return _read_ones(kept, root)
 
 
-def _without_unread_tuples(instructions: list[Any], root: int) -> list[Any]:
-    """What only makes a tuple that nobody reads would keep its elements in buffers of their own."""
+def _read_ones(instructions: list[Any], root: int) -> list[Any]:
+    """All but tuples and copies that nobody reads: they would keep what they hold in buffers of its own."""
     read = {root & LOCAL_ID}
-    for instruction in instructions:
-        read.update(o & LOCAL_ID for o in instruction.operand_ids)
-        read.update(o & LOCAL_ID for o in instruction.control_predecessor_ids)
-    return [i for i in instructions if i.opcode != "tuple" or i.id & LOCAL_ID in read]
+    kept = []
+    for instruction in reversed(instructions):
+        if instruction.opcode in ("tuple", "copy") and instruction.id & LOCAL_ID not in read:
+            continue
+        kept.append(instruction)
+        for ids in (instruction.operand_ids, instruction.control_predecessor_ids):
+            read.update(i & LOCAL_ID for i in ids)
+    return kept[::-1]
 
 
 def _redirect(ids: Any, direct: dict[int, int]) -> None:

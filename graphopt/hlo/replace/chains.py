@@ -95,6 +95,9 @@ class _Chains:
     def _place_old(self, node: int) -> None:
         """An old operation keeps its place, unless a chain begins or ends there."""
         graph, decisions = self.graph, self.decisions
+        if self._is_number_for_chains(node):
+            decisions.fuse[node] = self.changed[node] = True
+            return
         if graph.ops[node].kind is not OpKind.ELEMENTWISE:
             return
         found = self._around(node)
@@ -109,6 +112,21 @@ class _Chains:
             if begins and self.masks.fuse[node, 1]:
                 decisions.fuse[node] = self.changed[node] = True
             self.roots[node] = found if self.changed[node] else frozenset([node])
+
+    def _is_number_for_chains(self, node: int) -> bool:
+        """True for a kernel of a single number, such as a word of a key, that only chains read."""
+        op, fuse = self.graph.ops[node], self.decisions.fuse
+        if self.graph.elements[node] != 1 or fuse[node] or not self.masks.fuse[node, 1]:
+            return False
+        plain = op.name == "bitcast" or (op.kind is OpKind.ELEMENTWISE and not op.expensive)
+        return plain and all(map(self._is_inside, self.graph.user_lists[node]))
+
+    def _is_inside(self, node: int) -> bool:
+        """True for a node that only kernels of chains compute."""
+        if self.fresh[node] or self.changed[node]:
+            return True
+        readers = self.graph.user_lists[node]
+        return bool(self.decisions.fuse[node]) and len(readers) == 1 and self._is_inside(readers[0])
 
     def _ends_at(self, node: int) -> bool:
         """True for the only reader of what a chain computes: one array to write in place of two."""
