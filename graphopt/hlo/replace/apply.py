@@ -36,6 +36,8 @@ from graphopt.hlo.restructure.writing.values import Value
 KEPT_RESULTS = 4
 """Restructured graphs remembered per graph."""
 
+_HOLDERS = frozenset({"tuple", "copy", "constant"})
+
 _WRITERS = frozenset({"while", "dynamic-update-slice", "scatter"})
 
 
@@ -282,7 +284,7 @@ def _read_ones(instructions: list[Any], root: int) -> list[Any]:
     read = {root & LOCAL_ID}
     kept = []
     for instruction in reversed(instructions):
-        if instruction.opcode in ("tuple", "copy") and instruction.id & LOCAL_ID not in read:
+        if instruction.opcode in _HOLDERS and instruction.id & LOCAL_ID not in read:
             continue
         kept.append(instruction)
         for ids in (instruction.operand_ids, instruction.control_predecessor_ids):

@@ -10,7 +10,7 @@ writing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any, Final
 
@@ -35,6 +35,8 @@ RULES: Final = {
     "unroll-size": "the iterations together are too long",
     "unroll-body": "the body does more than compute new arrays",
 }
+
+_VIEWS: Final = frozenset({"broadcast", "bitcast", "copy", "reshape"})
 
 _ALIKE: Final = (OpKind.STRUCTURE, OpKind.ELEMENTWISE)
 """Kinds of operations that read arrays at the place that they write, if they read any."""
@@ -129,11 +131,27 @@ def chain_elements(body: Any, computations: Callable[[int], Any]) -> int | None:
 def _mark_chain(block: Block, elements: int, first: int) -> None:
     """Makes operations on so many elements, those in bodies from `first` on among them, few kernels."""
     bodies = [(body.id, body.instructions) for body in block.editor.written[first:]]
-    for computation, instructions in (*bodies, (block.computation, block.protos)):
+    written = [*bodies, (block.computation, block.protos)]
+    if not all(_shifts_by_constants(instructions) for _, instructions in written):
+        return
+    for computation, instructions in written:
         for instruction in instructions:
             array = instruction.shape.element_type != DType.TUPLE
             if array and prod(instruction.shape.dimensions) == elements:
                 block.editor.wide.add((computation, instruction.id & LOCAL_ID))
+
+
+def _shifts_by_constants(instructions: Iterable[Any]) -> bool:
+    """True without shifts by amounts that are not known: LLVM does not end with long chains of such."""
+    by_id = {i.id & LOCAL_ID: i for i in instructions}
+    for instruction in by_id.values():
+        if instruction.opcode.startswith("shift-"):
+            amount = by_id.get(instruction.operand_ids[1] & LOCAL_ID)
+            while amount is not None and amount.opcode in _VIEWS:
+                amount = by_id.get(amount.operand_ids[0] & LOCAL_ID)
+            if amount is None or amount.opcode != "constant":
+                return False
+    return True
 
 
 def _initial(site: Site, folder: Folder, position: int) -> Value:

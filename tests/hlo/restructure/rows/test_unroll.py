@@ -171,3 +171,23 @@ def test_kernels_in_native_code_keep_their_place():
     kept = np.isin(after.origin, allowed) & ~after.fresh & after.graph.masks.unit[:, unit]
     assert (carried.unit[kept] == unit).all()
     after.graph.masks.check(carried)
+
+
+def test_shifts_by_unknown_amounts_are_no_chain():
+    """LLVM takes exponentially long for one kernel of twenty such rounds."""
+
+    def fn(x: jax.Array, amounts: jax.Array) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            x, y = state
+            for amount in amounts:
+                x = x + y
+                y = x ^ ((y << amount) | (y >> (32 - amount)))
+            return x, y
+
+        return jax.lax.fori_loop(0, 5, step, (x, x ^ 7))
+
+    args = (jnp.arange(100, dtype=jnp.uint32), jnp.asarray([13, 15, 26, 6], jnp.uint32))
+    assert len(kernels_of(fn, *args)) > 5
+    wanted, results = run_program(fn, args, NAME)
+    for got in results:
+        np.testing.assert_array_equal(np.stack(wanted), np.stack(got))
