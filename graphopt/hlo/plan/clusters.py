@@ -347,7 +347,7 @@ class ClusterFormer:
     def _is_candidate(self, node: int, exempt: frozenset[int]) -> bool:
         # XLA's choice stands: a constant that a loop can see changes how LLVM unrolls it.
         if self.graph.ops[node].name == "constant":
-            return bool(self.default_fuse[node])
+            return bool(self.default_fuse[node] or (self.read_again and self.fuse[node]))
         return bool(self.fuse[node]) and (not self.out.in_memory[node] or node in exempt)
 
     def _share(self, node: int, operand: int) -> float:
