@@ -58,16 +58,16 @@ def group(
             continue
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
-    changed = group_chains(graph, masks, written_as(graph, editor.wide), fresh, decisions)
+    changed = group_chains(graph, masks, _written_as(graph, editor.chained), fresh, decisions)
     large = changed & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
     decisions.unit[large] = widest
-    decisions.fuse[written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
-    decisions.fuse[written_as(graph, editor.views) & allowed] = True
+    decisions.fuse[_written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
+    decisions.fuse[_written_as(graph, editor.views) & allowed] = True
     _leave_views(graph, masks, fresh, decisions)
     return decisions, changed
 
 
-def written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
+def _written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
     """bool [N]; nodes that some instructions are."""
     instances = graph.source.instances if instructions else [()] * len(graph)
     return np.array([any(i in instructions for i in own) for own in instances], np.bool_)

@@ -289,7 +289,7 @@ def expand(site: Site) -> Value:
     if sum(_bytes(array) for array in arrays) > MAX_BYTES:
         arrays = []  # inner loops were left as they are, and what they leave to read is larger
     block.drop_unread(arrays)
-    block.editor.wide.update((block.computation, proto.id) for proto in block.protos)
+    block.editor.chained.update((block.computation, proto.id) for proto in block.protos)
     old = [block.part(carried, i) for i in range(len(carried.shape.tuple_shapes))]
     initial = carried
     if arrays:

@@ -138,7 +138,7 @@ def _mark_chain(block: Block, elements: int, first: int) -> None:
         for instruction in instructions:
             array = instruction.shape.element_type != DType.TUPLE
             if array and prod(instruction.shape.dimensions) == elements:
-                block.editor.wide.add((computation, instruction.id & LOCAL_ID))
+                block.editor.chained.add((computation, instruction.id & LOCAL_ID))
 
 
 def _shifts_by_constants(instructions: Iterable[Any]) -> bool:

@@ -34,7 +34,7 @@ class ModuleEditor:
         computations: computation id -> ``HloComputationProto`` of that module.
         fresh: (computation id, local id) -> origin, for every instruction that blocks wrote.
         kept: (computation id, local id) -> node that a new instruction still is.
-        wide: (computation id, local id) of instructions that repeat an operation for all iterations.
+        chained: (computation id, local id) of instructions of chains (`graphopt.hlo.replace.chains`).
         packed: names of operations that `graphopt.hlo.restructure.rows.pack` may compute together.
         alone: (computation id, local id) of instructions that are kernels of their own.
         views: (computation id, local id) of slices that every reader takes from the array itself.
@@ -55,7 +55,7 @@ class ModuleEditor:
         self.computations = {c.id: c for c in computations}
         self.fresh: dict[tuple[int, int], int] = {}
         self.kept: dict[tuple[int, int], int] = {}
-        self.wide: set[tuple[int, int]] = set()
+        self.chained: set[tuple[int, int]] = set()
         self.packed: set[str] = set()
         self.alone: set[tuple[int, int]] = set()
         self.views: set[tuple[int, int]] = set()
