@@ -49,6 +49,22 @@ def _draws_in_loop() -> Built:
     return fn, (np.int32(5), normal(50))
 
 
+@CHAINS.register("draws_of_many_keys", family="chain", description="24 keys, split in a loop")
+def _draws_of_many_keys() -> Built:
+    def fn(seed: Array) -> Arrays:
+        keys = jax.random.split(jax.random.key(seed), 24)
+
+        def step(keys: Array, _: None) -> tuple[Array, Array]:
+            both = jax.vmap(jax.random.split)(keys)
+            return both[:, 0], jax.vmap(lambda key: jax.random.randint(key, (), 0, 9))(both[:, 1])
+
+        last, moves = lax.scan(step, keys, None, length=5)
+        noise = jax.vmap(lambda key: jax.random.normal(key, (6,)))(keys)
+        return jax.random.key_data(last), moves, noise, noise.sum(1)
+
+    return fn, (np.int32(11),)
+
+
 @CHAINS.register("newton_rounds", family="chain", description="six rounds of two carried f32[7,9]")
 def _newton_rounds() -> Built:
     def fn(x: Array) -> Arrays:

@@ -109,7 +109,7 @@ def chain_elements(body: Any, computations: Callable[[int], Any]) -> int | None:
         body: ``HloComputationProto`` of a loop that may be written out.
         computations: computation id -> proto, for the bodies of fusions.
     """
-    most = 1
+    most, by_id = 1, {i.id & LOCAL_ID: i for i in body.instructions}
     for instruction in body.instructions:
         if instruction.opcode == "fusion":
             inside = chain_elements(
@@ -121,11 +121,21 @@ def chain_elements(body: Any, computations: Callable[[int], Any]) -> int | None:
         elif instruction.shape.element_type != DType.TUPLE:
             elements = prod(instruction.shape.dimensions)
             op = OP_BY_NAME[instruction.opcode]
-            if elements > 1 and op.kind not in _ALIKE and op.name != "broadcast":
+            alike = op.kind in _ALIKE or op.name == "broadcast"
+            if elements > 1 and not alike and not _keeps_order(instruction, by_id):
                 return None
             if op.kind is OpKind.ELEMENTWISE and op.name != "copy":
                 most = max(most, elements)
     return most
+
+
+def _keeps_order(instruction: Any, by_id: dict[int, Any]) -> bool:
+    """True for a view whose elements stand where they stood, dimensions of one element aside."""
+    if instruction.opcode != "bitcast":
+        return False
+    operand = by_id[instruction.operand_ids[0] & LOCAL_ID]
+    before, after = ([n for n in i.shape.dimensions if n != 1] for i in (operand, instruction))
+    return before == after
 
 
 def _mark_chain(block: Block, elements: int, first: int) -> None:

@@ -191,3 +191,16 @@ def test_shifts_by_unknown_amounts_are_no_chain():
     wanted, results = run_program(fn, args, NAME)
     for got in results:
         np.testing.assert_array_equal(np.stack(wanted), np.stack(got))
+
+
+def test_rounds_of_many_keys_are_one_kernel():
+    """Keys are arrays of their own then, which every row of numbers reads one of."""
+
+    def fn(keys: jax.Array) -> Any:
+        return jax.vmap(lambda key: jax.random.bits(jax.random.wrap_key_data(key), (40,)))(keys)
+
+    keys = jnp.arange(60, dtype=jnp.uint32).reshape(30, 2) * 77
+    assert kernels_of(fn, keys).count(30 * 40) == 1
+    wanted, results = run_program(fn, (keys,), NAME)
+    for got in results:
+        np.testing.assert_array_equal(wanted, got)
