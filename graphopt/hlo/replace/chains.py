@@ -64,6 +64,7 @@ class _Chains:
         """Node -> roots of the kernels that compute each of its elements once."""
 
     def run(self) -> NDArray[np.bool_]:
+        """Places every node; returns what `group_chains` does."""
         for node in reversed(range(len(self.graph))):
             if not self.fresh[node]:
                 self._place_old(node)

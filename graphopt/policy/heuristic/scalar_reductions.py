@@ -11,6 +11,7 @@ from typing import Final
 
 from graphopt.costs.elements import element_ns
 from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.replace.grouping import PARALLEL_ELEMENTS
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -22,7 +23,6 @@ class Limits:
     """Judgements of this step."""
 
     scalar: float = limit(4.0, "times", "what a function takes longer in scalar code")
-    parallel: int = limit(1 << 15, "elements", "smallest array that both cores compute")
 
 
 LIMITS: Final = Limits()
@@ -46,7 +46,7 @@ def apply(context: Context) -> Edit | None:
             ns = _saved_ns(context, node, value)
             if ns > 0.0:
                 wanted.fuse[value] = False
-                large = graph.elements[value] >= LIMITS.parallel
+                large = graph.elements[value] >= PARALLEL_ELEMENTS
                 allowed = [i for i in units if context.masks.unit[value, i]]
                 wanted.unit[value] = allowed[0 if large else -1]
                 saved += ns * context.executions(node)
