@@ -148,5 +148,5 @@ class _Chains:
                 return frozenset()
             found |= roots
         # Two results share a kernel if both are new: an old one does not join.
-        shared = len(found) == 1 or not any(not self.fresh[root] for root in found)
+        shared = len(found) == 1 or all(self.fresh[root] for root in found)
         return found if len(found) <= MAX_RESULTS and shared else frozenset()

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, evaluation_ns, holds_loop
 from graphopt.costs.model import CostModel
-from graphopt.hlo import Decisions, Graph
+from graphopt.hlo import Graph
 from graphopt.machine import CpuCosts, UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.in_memory import memory_ns, set_parts
 from graphopt.policy.heuristic.support.native_code import program_ns
 from graphopt.policy.heuristic.support.step import Step, limit
 
@@ -73,7 +74,7 @@ def apply(context: Context) -> Edit | None:
                 if ns > behind_loads[node] and again * ns > needed:
                     fuse[node] = False
                     saved += (again * ns - memory) * times
-                    _set_parts(context, wanted, node, ns)
+                    set_parts(context, wanted, node, ns)
         counted.pass_on(node, fuse)
     wanted.fuse[:] = fuse
     return context.edit(wanted, saved, "values written to memory instead of computed again")
@@ -114,7 +115,7 @@ class _Trips:
         costs = self._costs
         start = costs.native_kernel_ns if self._in_native[node] else costs.thunk_ns
         readers = len(self._readers[node])
-        return start + _memory_ns(costs, self._nbytes[node], readers, across)
+        return start + memory_ns(costs, self._nbytes[node], readers, across)
 
 
 def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) -> frozenset[int]:
@@ -143,17 +144,6 @@ def _in_registers(context: Context, fuse: list[bool]) -> list[bool]:
         few & ~np.array(holds_loop(graph, context.model.shares, fuse), np.bool_)
     ).tolist()
     return out
-
-
-def _memory_ns(costs: CpuCosts, nbytes: int, readers: int, across: float) -> float:
-    """Nanoseconds of a value's trip through memory to `readers` kernels, `across` of its elements read in
-    another order, beside beginning the kernel that writes it.
-
-    A kernel that reads a value at several places (the neighbours of a stencil) fetches it once.
-    """
-    large = nbytes > costs.cached_bytes
-    rate = costs.bytes_per_ns if large else costs.cached_bytes_per_ns
-    return nbytes * (1 + readers) / rate + across * costs.across_ns
 
 
 def _reads_alike(graph: Graph, fuse: list[bool]) -> list[bool]:
@@ -192,18 +182,6 @@ def _most_ns(graph: Graph, model: CostModel, fuse: list[bool], own_ns: list[floa
             ns += out[operand] * share
         out[node] = min(ns, 1e6)
     return out
-
-
-def _set_parts(context: Context, decisions: Decisions, node: int, ns: float) -> None:
-    """Splits a new loop over the cores that is large, or takes `ns` long per element."""
-    graph, costs = context.graph, context.costs
-    loops = [i for i, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
-    work = float(graph.elements[node]) * ns / costs.part_ns
-    wanted = max(float(graph.nbytes[node]) / costs.part_bytes, work)
-    for index in reversed(loops):
-        if graph.units[index].threads <= round(wanted) and graph.masks.unit[node, index]:
-            decisions.unit[node] = index
-            return
 
 
 STEP: Final = Step(

@@ -11,10 +11,9 @@ from typing import Final
 
 from graphopt.costs.elements import element_ns
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.replace.grouping import PARALLEL_ELEMENTS
-from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.in_memory import memory_ns, set_parts
 from graphopt.policy.heuristic.support.step import Step, limit
 
 
@@ -31,10 +30,6 @@ LIMITS: Final = Limits()
 def apply(context: Context) -> Edit | None:
     """Writes operands of such reductions to memory where functions are behind them."""
     graph, wanted = context.graph, context.decisions.copy()
-    units = sorted(
-        (i for i, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP),
-        key=lambda i: -graph.units[i].threads,
-    )
     saved = 0.0
     for node, op in enumerate(graph.ops):
         operands = graph.operand_lists[node]
@@ -46,9 +41,7 @@ def apply(context: Context) -> Edit | None:
             ns = _saved_ns(context, node, value)
             if ns > 0.0:
                 wanted.fuse[value] = False
-                large = graph.elements[value] >= PARALLEL_ELEMENTS
-                allowed = [i for i in units if context.masks.unit[value, i]]
-                wanted.unit[value] = allowed[0 if large else -1]
+                set_parts(context, wanted, value, ns / float(graph.elements[value]))
                 saved += ns * context.executions(node)
     return context.edit(wanted, saved, "functions ahead of reductions of several arrays")
 
@@ -63,9 +56,8 @@ def _saved_ns(context: Context, reduction: int, value: int) -> float:
         for node in context.model.members(context.decisions.fuse, value)
         if graph.ops[node].name in costs.function_ns
     )
-    nbytes = float(graph.nbytes[value])
-    rate = costs.cached_bytes_per_ns if nbytes <= costs.cached_bytes else costs.bytes_per_ns
-    return functions * (LIMITS.scalar - 1.0) - 2.0 * nbytes / rate - costs.thunk_ns
+    memory = memory_ns(costs, int(graph.nbytes[value]), readers=1)
+    return functions * (LIMITS.scalar - 1.0) - memory - costs.thunk_ns
 
 
 STEP: Final = Step(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.model import LoopCosts, trips
-from graphopt.policy.heuristic.support.chains import chains_inside
+from graphopt.policy.heuristic.support.chains import Chain, decided_chains
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import make_native, open_inside
@@ -63,7 +63,7 @@ LIMITS: Final = Limits()
 def apply(context: Context) -> Edit | None:
     """Makes loops native, outermost first, and changes the inside of those that are."""
     model, allowed = context.model, context.masks.unit[:, context.native]
-    wanted = context.decisions.copy()
+    wanted, chains = context.decisions.copy(), decided_chains(context)
     inside: set[int] = set()
     chosen = []
     saved = 0.0
@@ -81,7 +81,7 @@ def apply(context: Context) -> Edit | None:
             continue
         if wanted.restructure[node]:  # it is no loop any more
             continue
-        if cost.code <= LIMITS.max_code and _pays(context, node, cost):
+        if cost.code <= LIMITS.max_code and _pays(context, node, cost, chains):
             make_native(context, wanted, node)
             inside.update(model.callees[node])
             chosen.append(node)
@@ -90,10 +90,13 @@ def apply(context: Context) -> Edit | None:
     return context.edit(wanted, saved, what)
 
 
-def _pays(context: Context, loop: int, cost: LoopCosts) -> bool:
+def _pays(context: Context, loop: int, cost: LoopCosts, chains: list[Chain]) -> bool:
     model = context.model
     default, work = cost.default_ns(model.cores), cost.work_ns
-    for chain in chains_inside(context, loop):
+    around, within = context.graph.computation, context.inside([loop]) if chains else ()
+    for chain in chains:
+        if int(around[chain.loop]) not in within:
+            continue
         times = context.executions(chain.loop) / max(context.executions(loop), 1.0)
         default -= chain.saved_ns * times
         work -= (model.control(chain.loop).work_ns - chain.single_ns) * times

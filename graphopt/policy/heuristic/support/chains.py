@@ -80,18 +80,6 @@ def decided_chains(context: Context) -> list[Chain]:
     return [chain for chain in (chain_at(context, loop) for loop in loops) if chain is not None]
 
 
-def chains_inside(context: Context, loop: int) -> list[Chain]:
-    """Those of them that are inside a loop, at any depth."""
-    chains, callees = decided_chains(context), context.model.callees
-    if not chains:
-        return []
-    inside, around = set(callees[loop]), context.graph.computation
-    for node in sorted(callees, reverse=True):  # callers before callees
-        if int(around[node]) in inside:
-            inside.update(callees[node])
-    return [chain for chain in chains if int(around[chain.loop]) in inside]
-
-
 def _work_ns(context: Context, loop: int) -> float:
     """Nanoseconds of what all iterations compute, with values in registers, on one core."""
     graph, costs = context.graph, context.costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,11 +52,14 @@ class Context:
     @cached_property
     def inside_native(self) -> frozenset[int]:
         """Computations inside native loops: their kernels run as part of one function."""
-        inside: set[int] = set()
         callees = self.model.callees
+        return self.inside(node for node in callees if self.decisions.unit[node] == self.native)
+
+    def inside(self, callers: Iterable[int]) -> frozenset[int]:
+        """Computations that some nodes call, at any depth."""
+        inside, given, callees = set[int](), set(callers), self.model.callees
         for node in sorted(callees, reverse=True):  # callers before callees
-            caller = int(self.graph.computation[node])
-            if caller in inside or self.decisions.unit[node] == self.native:
+            if node in given or int(self.graph.computation[node]) in inside:
                 inside.update(callees[node])
         return frozenset(inside)
 
