@@ -61,6 +61,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "hlo/emit": ("graph", "module", "plan"),
     "hlo/replace": ("emit", "graph", "legal", "module", "plan", "restructure"),
     "forms/convolutions": (),
+    "forms/element_loops": (),
     "forms/rows": (),
     "store/schema": (),
     "store/schema/migrations": (),

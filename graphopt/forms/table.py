@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from graphopt.forms import convolutions
+from graphopt.forms import convolutions, element_loops
 from graphopt.forms.form import Form
 from graphopt.forms.rows import (
     cumulative_scan,
@@ -19,6 +19,7 @@ from graphopt.forms.rows import (
 FORMS: Final[tuple[Form, ...]] = (
     *convolutions.FORMS,
     cumulative_scan.FORM,
+    element_loops.FORM,
     extreme_places.FORM,
     packed_sort.FORM,
     pool_gradient.FORM,
@@ -31,6 +32,7 @@ FORMS: Final[tuple[Form, ...]] = (
 RULES: Final[dict[str, str]] = {
     **convolutions.RULES,
     **cumulative_scan.RULES,
+    **element_loops.RULES,
     **extreme_places.RULES,
     **packed_sort.RULES,
     **pool_gradient.RULES,
