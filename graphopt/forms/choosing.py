@@ -70,7 +70,8 @@ def choose(
             failed[form.name] = message(error)
             continue
         if rule is not None:
-            rules[form.name] = rule
+            if rule not in form.unlike:
+                rules[form.name] = rule
         elif times is not None and (best is None or times.form_ns < best[0].form_ns):
             best = times, form
     if best is None:

@@ -86,6 +86,7 @@ class Form:
         compute: the form in jax: (operation, operands) -> results.
         exact: results are bit-equal to XLA's; otherwise see `accuracy`.
         accuracy: how far results may be from XLA's, for people; empty for exact forms.
+        unlike: names of rules that say that an operation is of another kind: no report tells of it.
     """
 
     name: str
@@ -96,3 +97,4 @@ class Form:
     compute: Callable[[Operation, Sequence[Any]], Sequence[Any]]
     exact: bool
     accuracy: str = ""
+    unlike: frozenset[str] = frozenset()

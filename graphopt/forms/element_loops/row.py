@@ -104,4 +104,5 @@ FORM: Final = Form(
         "the same operations in the same order; where a multiplication and an addition become one may differ,"
         " as between any two kernels, and with it how often an element on the edge of its condition goes on"
     ),
+    unlike=frozenset({"loop-condition"}),
 )

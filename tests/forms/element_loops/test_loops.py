@@ -258,6 +258,15 @@ def angles(x):
     return lax.while_loop(lambda y: y > 1, lambda y: jnp.sin(y) * jnp.tan(y), x)
 
 
+def test_reports_tell_of_loops_over_elements_only():
+    counted = operation_of(
+        lambda x: lax.while_loop(lambda y: y[0] > 1, lambda y: y * 0.5, x), "while", X
+    )
+    assert row.forbids(counted) == "loop-condition"
+    assert not forms.choose(counted, CpuCosts()).reason
+    assert forms.choose(operation_of(not_frozen, "while", X), CpuCosts()).reason == "loop-ended"
+
+
 @pytest.mark.parametrize(("cores", "formed"), [(1, True), (64, False)])
 def test_what_many_cores_do_faster_is_left_to_them(cores, formed, monkeypatch):
     machine = replace(probe(), cores=cores)
