@@ -101,7 +101,7 @@ LAPACK: Final[Mapping[str, LapackCosts]] = MappingProxyType(
 """Routine -> its costs."""
 
 PLACES: Final[dict[str, float]] = {
-    "floats": 2.5, "keys": 1.0, "across": 1.8, "twice": 0.6, "short": 5.0, "short twice": 2.4,
+    "floats": 2.5, "keys": 1.0, "across": 1.8, "twice": 0.6, "short": 2.2, "short twice": 1.2,
 }  # fmt: skip
 """The place of an extreme among floats by XLA, among whole numbers of rows, and across rows; the latter in
 two reductions; of short rows, by XLA and in two reductions."""

@@ -24,7 +24,11 @@ RULES: Final = {
     "places-type": "elements are neither floating-point numbers of 16 to 64 bits nor whole numbers",
     "places-empty": "there is nothing to look through, or more than 32 bits can count",
     "places-axes": "more than one dimension is looked through",
+    "places-short": "XLA writes so few elements out, in vector code",
 }
+
+WRITTEN_OUT: Final = 24
+"""Along fewer elements LLVM unrolls XLA's loop and computes many rows at once."""
 
 LONG_ROW: Final = 32
 """Elements from which rows that lie together are reduced with their places."""
@@ -39,6 +43,8 @@ def forbids(operation: Operation) -> str | None:
         return "places-type"
     if len(operation.params["axes"]) != 1:
         return "places-axes"
+    if x.dims[operation.params["axes"][0]] < WRITTEN_OUT:
+        return "places-short"
     return "places-empty" if not 0 < x.size < 2**31 else None
 
 

@@ -21,7 +21,7 @@ from graphopt.forms.gammas import digamma, log_gamma
 from graphopt.forms.inverse_circular import arc_cosine, arc_sine, arc_tangent, arc_tangent_of_two
 from graphopt.forms.powers import cube_root, power, power_by_number
 from graphopt.forms.remainders import remainder, remainder_by_number
-from graphopt.machine import CpuCosts
+from graphopt.machine import CpuCosts, own_costs
 
 RULES: Final = {
     "wide-function-type": "elements are not of single precision",
@@ -47,9 +47,20 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     with jax.enable_x64(True):
         by_number = _BY_NUMBER.get(operation.primitive)
         if by_number is not None and operands[1].ndim < len(dims):
-            return [by_number(jnp.broadcast_to(operands[0], dims), operands[1])]
+            return [_apart(by_number(jnp.broadcast_to(operands[0], dims), operands[1]))]
         wide = [jnp.broadcast_to(x, dims) for x in operands]
-        return [_FUNCTIONS[operation.primitive](*wide)]
+        return [_apart(_FUNCTIONS[operation.primitive](*wide))]
+
+
+def _apart(value: Any) -> Any:
+    """A value that XLA computes in a kernel of its own, where memory costs next to nothing.
+
+    Its simple operations would be computed anew in every kernel that reads it, among others that keep them
+    from vector code.
+    """
+    return (
+        jax.lax.optimization_barrier(value) if value.nbytes <= own_costs().cached_bytes else value
+    )
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {

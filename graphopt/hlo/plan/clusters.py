@@ -313,7 +313,7 @@ class ClusterFormer:
                 continue
             op = ops[node]
             if library and not (self.library_ok[node] or (default_library and node in exempt)):
-                if node == root or self._must_stay_fused(node):
+                if node == root or self.stays_fused[node]:
                     return None
                 self._write(node, "library-operation")
                 external.append(node)
@@ -369,7 +369,9 @@ class ClusterFormer:
         size: int,
     ) -> bool:
         op = self.graph.ops[node]
-        if node in exempt or op.name == "constant" or self._must_stay_fused(node):
+        if node in exempt or op.name == "constant" or self._is_one_number(node):
+            return True
+        if self.stays_fused[node]:
             return True
         rule = None
         if size >= MAX_NODES or self.budget - size <= 0:
@@ -386,8 +388,10 @@ class ClusterFormer:
         self._write(node, rule)
         return False
 
-    def _must_stay_fused(self, node: int) -> bool:
-        return self.stays_fused[node]
+    def _is_one_number(self, node: int) -> bool:
+        """True for an array of one number everywhere: no code computes it, but memory would hold it whole."""
+        operands = self.graph.operand_lists[node]
+        return self.graph.ops[node].name == "broadcast" and self.elements[operands[0]] == 1
 
     def _write(self, node: int, rule: str) -> None:
         if not self.out.in_memory[node]:
