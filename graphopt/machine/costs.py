@@ -139,7 +139,7 @@ class CpuCosts:
         1.0 / 12.0, "ns per element", "A reduction of rows that vectorise", RATES
     )
     short_row: int = fact(8, "elements", "Rows up to this length vectorise", RATES)
-    unrolled_row: int = fact(64, "elements", "Rows longer than this vectorise", RATES)
+    unrolled_row: int = fact(96, "elements", "Rows longer than this vectorise", RATES)
     unrolled_rows_ns: tuple[float, float] = fact(
         (0.14, 0.0065),
         "ns",

@@ -58,9 +58,8 @@ def _apart(value: Any) -> Any:
     Its simple operations would be computed anew in every kernel that reads it, among others that keep them
     from vector code.
     """
-    return (
-        jax.lax.optimization_barrier(value) if value.nbytes <= own_costs().cached_bytes else value
-    )
+    small = value.nbytes <= own_costs().cached_bytes // 4
+    return jax.lax.optimization_barrier(value) if small else value
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
