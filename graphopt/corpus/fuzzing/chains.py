@@ -115,3 +115,29 @@ def _rounds_that_end() -> Built:
         return first.sum(), table, second, jnp.cumsum(second)
 
     return fn, (normal(20), np.int32(7))
+
+
+@CHAINS.register(
+    "elements_that_end", family="chain", description="f32[2100]: each element as long as it goes on"
+)
+def _elements_that_end() -> Built:
+    def root(x: Array, slope: Array) -> Array:
+        def newton(state: Pair) -> Pair:
+            y, trips = state
+            return y - (y * y * y + slope * y - x) / (3 * y * y + slope), trips + 1
+
+        wide = lambda s: (jnp.abs(s[0] ** 3 + slope * s[0] - x) > 1e-3) & (s[1] < 20)  # noqa: E731
+        return lax.while_loop(wide, newton, (x, jnp.int32(0)))[0]
+
+    def fn(x: Array, slopes: Array) -> Arrays:
+        def halve(state: Pair) -> Pair:
+            y, trips = state
+            return jnp.where(y > 0.1, y * 0.5, y), trips + 1
+
+        roots = jax.vmap(jax.vmap(root, (0, None)), (None, 0))(x, slopes)
+        halves, trips = lax.while_loop(
+            lambda s: jnp.any(s[0] > 0.1) & (s[1] < 9), halve, (jnp.abs(roots), jnp.int32(0))
+        )
+        return roots, halves.sum(1), halves, trips
+
+    return fn, (normal(700), np.array([0.5, 1.0, 2.5], np.float32))
