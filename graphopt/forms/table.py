@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from graphopt.forms import convolutions, element_loops
+from graphopt.forms import convolutions
+from graphopt.forms.element_loops import row as element_loops
 from graphopt.forms.form import Form
 from graphopt.forms.rows import (
     cumulative_scan,
