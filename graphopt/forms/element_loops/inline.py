@@ -18,7 +18,7 @@ CALLS: Final[dict[str, str]] = {
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr",
-    "remat": "jaxpr",
+    "remat2": "jaxpr",
     "checkpoint": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",

@@ -150,9 +150,8 @@ def _dims(function: Any | None) -> list[tuple[int, ...]]:
 
 def _check(loop: ElementLoop, operation: Operation) -> None:
     state = [at is not None for at in loop.at[loop.consts :]]
-    if loop.batch.size == 0 or any(
-        x.dims and not own for x, own in zip(operation.results, state, strict=True)
-    ):
+    arrays = [bool(x.dims) or loop.condition.own for x in operation.results]
+    if loop.batch.size == 0 or any(a and not own for a, own in zip(arrays, state, strict=True)):
         raise NotByElement("loop-state")
     if not loop.condition.own and not leaves_ended(
         loop.condition, loop.body, loop.cond_consts, state

@@ -126,6 +126,32 @@ def test_in_double_precision(name):
         compare(LOOPS[name], X.astype(np.float64), rtol=1e-12)
 
 
+BODIES = {
+    "checkpoint": jax.checkpoint(lambda y: y * 0.5),
+    "clip": lambda y: jnp.clip(y * 0.5, 0, 9),
+    "cond": lambda y: lax.cond(y > 2, lambda y: y * 0.5, lambda y: y * 0.75, y),
+    "complex": lambda y: jnp.abs(0.5 * y * jnp.exp(1j * y)),
+    "einsum": lambda y: jnp.einsum("i,j,ij->", 0.25 * jnp.stack([y, y]), jnp.ones(2), jnp.eye(2)),
+    "half": lambda y: (y.astype(jnp.bfloat16) * 0.5).astype(np.float32),
+    "norm": lambda y: jnp.linalg.norm(jnp.stack([0.25 * y, 0.25 * y])),
+    "switch": lambda y: lax.switch((y > 2).astype(int), [lambda y: y * 0.5, lambda y: y * 0.75], y),
+}
+LEFT = {
+    "cumsum": lambda y: jnp.cumsum(jnp.stack([0.25 * y, 0.25 * y]))[1],
+    "scan": lambda y: lax.scan(lambda c, _: (c * 0.75, None), y, None, 3)[0],
+    "solve": lambda y: 0.25 * jnp.linalg.solve(jnp.eye(2) * y, jnp.ones(2))[0],
+    "sort": lambda y: jnp.sort(0.25 * jnp.stack([y, y]))[0],
+}
+
+
+@pytest.mark.parametrize("name", [*BODIES, *LEFT])
+def test_what_a_step_may_call(name):
+    step = {**BODIES, **LEFT}[name]
+    more = lambda s: (s[0] > 1) & (s[1] < 9)  # noqa: E731
+    one = lambda y: lax.while_loop(more, lambda s: (step(s[0]), s[1] + 1), (y, 0))  # noqa: E731
+    compare(jax.vmap(one), X, blocked=name in BODIES)
+
+
 def test_gradients_and_functions_of_jax_itself():
     compare(jax.grad(lambda x: jnp.sum(jnp.sin(jax.vmap(root)(x)))), X)
     compare(lambda x: gammainc(x, x[::-1]), X)
