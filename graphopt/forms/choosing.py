@@ -69,10 +69,9 @@ def choose(
         except Exception as error:  # a row's mistake must not stop the user's program
             failed[form.name] = message(error)
             continue
-        if rule is not None:
-            if rule not in form.unlike:
-                rules[form.name] = rule
-        elif times is not None and (best is None or times.form_ns < best[0].form_ns):
+        if rule is not None and rule not in form.unlike:
+            rules[form.name] = rule
+        if times is not None and (best is None or times.form_ns < best[0].form_ns):
             best = times, form
     if best is None:
         return Choice(operation, None, None, rules, failed)

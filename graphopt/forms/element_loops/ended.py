@@ -14,12 +14,6 @@ import numpy as np
 
 from graphopt.forms.element_loops.condition import Condition
 
-Key = Any
-"""A value as a tree: of an input, a constant, or a primitive with the keys of its operands."""
-
-FALSE: Final = ("known", False)
-TRUE: Final = ("known", True)
-
 _MOVES: Final = frozenset(("broadcast_in_dim", "copy", "reshape", "squeeze"))
 """Primitives that leave a value that is the same everywhere as it is."""
 
@@ -33,77 +27,91 @@ def leaves_ended(condition: Condition, body: Any, consts: int, batched: Sequence
         consts: number of constants of the condition.
         batched: which parts of the state belong to the elements; the others are shared.
     """
-    state = [("state", number) for number in range(len(batched))]
-    inputs = [("constant of the condition", number) for number in range(consts)]
-    (key_of_ended,) = Keys(condition.element, [*inputs, *state]).results()
-    if any(
-        key in _leaves(key_of_ended) for key, own in zip(state, batched, strict=True) if not own
-    ):
+    values = Values()
+    state = [values.number(("state", number)) for number in range(len(batched))]
+    inputs = [values.number(("constant of the condition", number)) for number in range(consts)]
+    (ended,) = values.results(condition.element, [*inputs, *state])
+    shared = {number for number, own in zip(state, batched, strict=True) if not own}
+    if values.reads[ended] & shared:
         return False  # what all share may let an element go on again
-    others = len(body.jaxpr.invars) - len(batched)
-    inputs = [("constant of the body", number) for number in range(others)]
-    known = {key_of_ended: TRUE if condition.ends else FALSE}
-    made = Keys(body, [*inputs, *state], known).results()
+    others = range(len(body.jaxpr.invars) - len(batched))
+    inputs = [values.number(("constant of the body", number)) for number in others]
+    known = {ended: values.true if condition.ends else values.false}
+    made = values.results(body, [*inputs, *state], known)
     return all(
         not own or new == known.get(old, old)
         for old, new, own in zip(state, made, batched, strict=True)
     )
 
 
-def _leaves(key: Key) -> set[Key]:
-    if len(key) == 4:
-        return set().union(*(_leaves(operand) for operand in key[3]))
-    return {key}
+class Values:
+    """Numbers of values: those that are computed alike, from the same, have the same number.
 
-
-class Keys:
-    """Trees of all values of a function without calls.
-
-    Args:
-        function: closed jaxpr.
-        inputs: keys of the operands, in their order.
-        given: keys of conditions -> what they are taken for.
+    Attributes:
+        false: number of the condition that does not hold.
+        true: number of the condition that holds.
+        reads: value -> numbers of the inputs that it is computed from.
     """
 
-    def __init__(
-        self, function: Any, inputs: Sequence[Key], given: Mapping[Key, Key] | None = None
-    ) -> None:
-        """Reads the equations in their order."""
-        self._function = function
-        self._given = given or {}
-        self._known: dict[Any, Key] = dict(zip(function.jaxpr.invars, inputs, strict=True))
-        for variable, value in zip(function.jaxpr.constvars, function.consts, strict=True):
-            self._known[variable] = _constant(value)
-        for equation in function.jaxpr.eqns:
-            operands = [self._of(atom) for atom in equation.invars]
-            for number, variable in enumerate(equation.outvars):
-                self._known[variable] = _made(equation, number, operands)
+    def __init__(self) -> None:
+        """Knows the two conditions."""
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self.reads: list[frozenset[int]] = []
+        self.false = self.number(("known", False))
+        self.true = self.number(("known", True))
 
-    def results(self) -> list[Key]:
-        """Keys of the results."""
-        return [self._of(atom) for atom in self._function.jaxpr.outvars]
+    def number(self, value: tuple[Any, ...], operands: Sequence[int] | None = None) -> int:
+        """The number of a value; without operands it is an input."""
+        key = (*value, None if operands is None else tuple(operands))
+        number = self._numbers.setdefault(key, len(self.reads))
+        if number == len(self.reads):
+            read = [self.reads[operand] for operand in operands or ()]
+            self.reads.append(frozenset({number} if operands is None else {}).union(*read))
+        return number
 
-    def _of(self, atom: Any) -> Key:
-        key = _constant(atom.val) if isinstance(atom, jex.Literal) else self._known[atom]
-        return self._given.get(key, key)
+    def results(
+        self, function: Any, inputs: Sequence[int], given: Mapping[int, int] | None = None
+    ) -> list[int]:
+        """Numbers of the results of a closed jaxpr.
 
+        Args:
+            function: the jaxpr.
+            inputs: numbers of the operands.
+            given: conditions -> what they are taken for.
+        """
+        given, jaxpr = given or {}, function.jaxpr
+        known = dict(zip(jaxpr.invars, inputs, strict=True))
+        known |= {
+            v: self._constant(x) for v, x in zip(jaxpr.constvars, function.consts, strict=True)
+        }
 
-def _made(equation: Any, number: int, operands: Sequence[Key]) -> Key:
-    name = equation.primitive.name
-    first = operands[0] if operands else None
-    if name in _MOVES and first in (FALSE, TRUE):
-        return first
-    if name == "not" and first in (FALSE, TRUE):
-        return TRUE if first == FALSE else FALSE
-    if name == "and" and FALSE in operands:
-        return FALSE
-    if name == "or" and TRUE in operands:
-        return TRUE
-    if name == "select_n" and first in (FALSE, TRUE):
-        return operands[1 if first == FALSE else 2]
-    return (name, str(sorted(equation.params.items())), number, tuple(operands))
+        def read(atom: Any) -> int:
+            number = self._constant(atom.val) if isinstance(atom, jex.Literal) else known[atom]
+            return given.get(number, number)
 
+        for equation in jaxpr.eqns:
+            operands = [read(atom) for atom in equation.invars]
+            for place, variable in enumerate(equation.outvars):
+                known[variable] = self._made(equation, place, operands)
+        return [read(atom) for atom in jaxpr.outvars]
 
-def _constant(value: Any) -> Key:
-    array = np.asarray(value)
-    return ("constant", (array.dtype.name, array.shape, array.tobytes()))
+    def _made(self, equation: Any, place: int, operands: Sequence[int]) -> int:
+        name = equation.primitive.name
+        first = operands[0] if operands else None
+        if first in (self.false, self.true):
+            if name in _MOVES:
+                return operands[0]
+            if name == "not":
+                return self.true if first == self.false else self.false
+            if name == "select_n":
+                return operands[1 if first == self.false else 2]
+        if name == "and" and self.false in operands:
+            return self.false
+        if name == "or" and self.true in operands:
+            return self.true
+        return self.number((name, str(sorted(equation.params.items())), place), operands)
+
+    def _constant(self, value: Any) -> int:
+        array = np.asarray(value)
+        content = array.tobytes() if array.size == 1 else id(value)
+        return self.number(("constant", array.dtype.name, array.shape, content), ())

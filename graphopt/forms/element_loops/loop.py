@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -17,7 +18,7 @@ from graphopt.forms.element_loops.ended import leaves_ended
 from graphopt.forms.element_loops.inline import inlined
 from graphopt.forms.element_loops.per_element import evaluate
 from graphopt.forms.element_loops.placed import split
-from graphopt.forms.form import Operation
+from graphopt.forms.form import Array, Operation
 
 
 class NotByElement(Exception):
@@ -111,7 +112,20 @@ def element_loop(operation: Operation) -> ElementLoop:
         NotByElement: it is none.
     """
     params = operation.params
-    whole_cond, whole_body = params["cond_jaxpr"], params["body_jaxpr"]
+    counts = params["cond_nconsts"], params["body_nconsts"]
+    return _found(
+        operation.operands, operation.results, params["cond_jaxpr"], params["body_jaxpr"], counts
+    )
+
+
+@lru_cache(maxsize=4)  # whether it may be one, what it takes, and the loop itself are asked in turn
+def _found(
+    operands: tuple[Array, ...],
+    results: tuple[Array, ...],
+    whole_cond: Any,
+    whole_body: Any,
+    counts: tuple[int, int],
+) -> ElementLoop:
     if whole_cond.effects or whole_body.effects:
         raise NotByElement("loop-effects")
     condition = inlined(whole_cond)
@@ -120,12 +134,11 @@ def element_loop(operation: Operation) -> ElementLoop:
         raise NotByElement("loop-condition")
     dims = tuple(apart.element.jaxpr.outvars[0].aval.shape)
     batch = Batch(dims, prod(dims))
-    counts = params["cond_nconsts"], params["body_nconsts"]
     of_cond = split(condition, counts[0], batch)
     of_body = split(inlined(whole_body), counts[1], batch)
     apart = take_apart(of_cond.rest)
     assert apart is not None  # what is made ahead does not change the condition
-    given = [x.dims for x in operation.operands]
+    given = [x.dims for x in operands]
     found = list(map(batch.found, given[: sum(counts)]))
     at = [
         *found[: counts[0]],
@@ -139,7 +152,7 @@ def element_loop(operation: Operation) -> ElementLoop:
         batch, apart, of_body.rest, cond_consts, cond_consts + counts[1] + of_body.count,
         tuple(at), (of_cond.ahead, of_body.ahead), counts,
     )  # fmt: skip
-    _check(loop, operation)
+    _check(loop, operands, results)
     return loop
 
 
@@ -148,16 +161,16 @@ def _dims(function: Any | None) -> list[tuple[int, ...]]:
     return [] if function is None else [v.aval.shape for v in function.jaxpr.outvars]
 
 
-def _check(loop: ElementLoop, operation: Operation) -> None:
+def _check(loop: ElementLoop, operands: tuple[Array, ...], results: tuple[Array, ...]) -> None:
     state = [at is not None for at in loop.at[loop.consts :]]
-    arrays = [bool(x.dims) or loop.condition.own for x in operation.results]
+    arrays = [bool(x.dims) or loop.condition.own for x in results]
     if loop.batch.size == 0 or any(a and not own for a, own in zip(arrays, state, strict=True)):
         raise NotByElement("loop-state")
     if not loop.condition.own and not leaves_ended(
         loop.condition, loop.body, loop.cond_consts, state
     ):
         raise NotByElement("loop-ended")
-    given = [jax.ShapeDtypeStruct(x.dims, x.dtype) for x in operation.operands]
+    given = [jax.ShapeDtypeStruct(x.dims, x.dtype) for x in operands]
 
     def trip(*given: Any) -> Any:
         operands = loop.operands(given)

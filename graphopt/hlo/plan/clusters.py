@@ -369,9 +369,9 @@ class ClusterFormer:
         size: int,
     ) -> bool:
         op = self.graph.ops[node]
-        if node in exempt or op.name == "constant" or self._is_one_number(node):
+        if node in exempt or op.name == "constant" or self.stays_fused[node]:
             return True
-        if self.stays_fused[node]:
+        if self._is_one_number(node):
             return True
         rule = None
         if size >= MAX_NODES or self.budget - size <= 0:

@@ -202,6 +202,18 @@ STEPS = {
 """Steps without a multiplication beside an addition: what the compiler makes one of them changes bits."""
 
 
+def test_values_that_are_used_many_times():
+    """Each value is looked at once, however often it is used: the expression written out has 2^200 places."""
+
+    def step(y):
+        far = y
+        for _ in range(200):
+            far = far * 0.5 + far * 0.25
+        return jnp.where(y > 1, jnp.minimum(far, y * 0.5), y)
+
+    compare(lambda x: lax.while_loop(lambda y: jnp.any(y > 1), step, x), X)
+
+
 def not_frozen(x):
     return lax.while_loop(lambda y: jnp.any(y > 1), lambda y: y * 0.7, x)
 
