@@ -48,12 +48,14 @@ class Operation:
         operands: what it reads.
         results: what it makes.
         params: parameters of the equation, as jax hands them to the lowering rule.
+        in_loop: it stands in the body of a loop.
     """
 
     primitive: str
     operands: tuple[Array, ...]
     results: tuple[Array, ...]
     params: Mapping[str, Any]
+    in_loop: bool = False
 
     def __str__(self) -> str:
         """One line for reports."""

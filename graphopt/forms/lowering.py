@@ -62,9 +62,15 @@ class _Replaced:
 
 
 class _Local(threading.local):
-    """What holds for one thread: a `Use`, None for XLA's own way, () for what is installed."""
+    """What holds for one thread.
+
+    Attributes:
+        use: a `Use`, None for XLA's own way, () for what is installed.
+        loops: loops around what is lowered now.
+    """
 
     use: Use | tuple[()] | None = ()
+    loops: int = 0
 
 
 _lock = threading.Lock()
@@ -206,7 +212,12 @@ def _lower(
     default = own or jax_private.common_rule(primitive)
     if default is None:
         raise NotImplementedError(f"jax has no rule to lower {primitive} for the CPU any more")
-    return default(ctx, *args, **params)
+    is_loop = primitive.name == "while"
+    _local.loops += is_loop
+    try:
+        return default(ctx, *args, **params)
+    finally:
+        _local.loops -= is_loop
 
 
 def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choice | None:
@@ -215,7 +226,7 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         operands, results = _arrays(ctx.avals_in), _arrays(ctx.avals_out)
         if operands is None or results is None:
             return None
-        operation = Operation(primitive.name, operands, results, params)
+        operation = Operation(primitive.name, operands, results, params, _local.loops > 0)
         choice = choose(operation, own_costs(), use.names, always=use.always)
         for name, error in choice.failed.items():
             _logger.warning("%s failed on %s: %s", name, operation, error)

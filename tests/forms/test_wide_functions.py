@@ -264,6 +264,9 @@ def test_small_arrays_are_computed_once():
 
     assert rounded(function) == rounded(lax.sin)
     assert "optimization_barrier" not in lowered(function, 4096).as_text()
+    loop = lambda x: lax.fori_loop(0, 3, lambda _, y: lax.sin(y), x)  # noqa: E731
+    assert "optimization_barrier" not in lowered(loop, 64).as_text()
+    assert "optimization_barrier" in lowered(lax.sin, 64).as_text()
 
 
 @pytest.mark.parametrize("exponent", [-1.0, 0.0, 1.0, 2.0, 3.0, 0.5, -0.5, 2.5, np.inf, np.nan])

@@ -47,17 +47,19 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     with jax.enable_x64(True):
         by_number = _BY_NUMBER.get(operation.primitive)
         if by_number is not None and operands[1].ndim < len(dims):
-            return [_apart(by_number(jnp.broadcast_to(operands[0], dims), operands[1]))]
+            return [_apart(operation, by_number(jnp.broadcast_to(operands[0], dims), operands[1]))]
         wide = [jnp.broadcast_to(x, dims) for x in operands]
-        return [_apart(_FUNCTIONS[operation.primitive](*wide))]
+        return [_apart(operation, _FUNCTIONS[operation.primitive](*wide))]
 
 
-def _apart(value: Any) -> Any:
+def _apart(operation: Operation, value: Any) -> Any:
     """A value that XLA computes in a kernel of its own, where memory costs next to nothing.
 
     Its simple operations would be computed anew in every kernel that reads it, among others that keep them
-    from vector code.
+    from vector code. Inside of loops kernels are best joined: there the value is computed where it is read.
     """
+    if operation.in_loop:
+        return value
     small = value.nbytes <= own_costs().cached_bytes // 4
     return jax.lax.optimization_barrier(value) if small else value
 
