@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
-from graphopt.machine import Machine
+from graphopt.machine import Machine, UnitKind
 from graphopt.policy.heuristic.caller_thread import is_negligible
 from graphopt.policy.heuristic.loops.native_loops import MAX_NATIVE_CODE
 from graphopt.policy.heuristic.steps import STEPS, choose, decide
@@ -34,8 +34,11 @@ NEVER: Final = 20.0
 PROMISING: Final = 0.02
 """Low quantile of the log speed-up from which a candidate's changes are combined with those of others."""
 
-LEAVING_DEFAULT: Final = 0.02
-"""Log speed-up that must be expected where even the heuristic keeps XLA's default: below, errors decide."""
+LEAVING: Final = 0.02
+"""Log speed-up over what the policy starts from that it must expect of anything else: below, errors decide."""
+
+LOST: Final = 0.02
+"""Share of the program's time that its own changes may lose by taking kernels off other cores."""
 
 HEURISTIC: Final = "heuristic"
 DEFAULT: Final = "default"
@@ -133,7 +136,7 @@ def judge(
             gain, low = network.gain(encoded, several).tolist()
             out.append(Judged("several changes", several, above_default + gain, low))
         own = proposal(graph, encoded, network.decode(encoded, most_likely))
-    if own.changes and _compiles_fast(graph, model, own.decisions, start):
+    if own.changes and _may_stand(graph, model, own.decisions, start):
         out = [replace(j, own=own.decisions.same_as(j.decisions)) for j in out]
         if not any(j.own for j in out):
             gain = above_default + own.gain
@@ -158,6 +161,23 @@ def together(start: Decisions, judged: Sequence[Judged]) -> Decisions | None:
             differs = ours != theirs
             getattr(out, field)[differs] = theirs[differs]
     return None if any(out.same_as(j.decisions) for j in judged) else out
+
+
+def _may_stand(graph: Graph, model: CostModel, own: Decisions, start: Decisions) -> bool:
+    """True if the network's own decisions compile fast and leave kernels that fill several cores there."""
+    return _compiles_fast(graph, model, own, start) and _keeps_cores(graph, model, own, start)
+
+
+def _keeps_cores(graph: Graph, model: CostModel, own: Decisions, start: Decisions) -> bool:
+    """True unless loops that gain from several cores would run on one, for a share of the program's time."""
+    threads = np.array([unit.threads for unit in graph.units])
+    loops = np.array([unit.kind is UnitKind.LOOP for unit in graph.units])
+    split = loops[start.unit] & (threads[start.unit] > 1) & ~start.fuse
+    lost = 0.0
+    for root in np.flatnonzero(split & (threads[own.unit] == 1)).tolist():
+        saved = model.cluster_ns(start.fuse, root) * (1.0 - 1.0 / threads[start.unit[root]])
+        lost += max(0.0, saved - model.costs.split_ns) * float(graph.executions[root])
+    return lost <= LOST * Context(graph, model, start).program_ns
 
 
 def _compiles_fast(graph: Graph, model: CostModel, own: Decisions, start: Decisions) -> bool:
@@ -214,7 +234,7 @@ class GuardedPolicy:
         network, own = self.learned.network, self.gate.own
         found = judge(network, graph, encoded, model, start_only=never, own_only=own)
         chosen = found[self.gate.choose([j.low_gain for j in found], own_index(found))]
-        if start.same_as(graph.default) and chosen.gain < LEAVING_DEFAULT:
+        if not chosen.gain - found[0].gain > LEAVING:
             chosen = found[0]
         if not decided.failed and chosen.decisions.same_as(graph.default):
             return None

@@ -22,7 +22,7 @@ from graphopt.policy.network import gated
 from graphopt.policy.network.checkpoint import PolicySpec, load, save
 from graphopt.policy.network.features import extract
 from graphopt.policy.network.gated import Gate, GuardedPolicy, Judged, judge, together
-from graphopt.policy.network.learned import LearnedPolicy, most_likely, proposal
+from graphopt.policy.network.learned import LearnedPolicy, Proposal, most_likely, proposal
 from graphopt.policy.proposals.vectors import candidates
 
 MACHINE = probe()
@@ -120,23 +120,41 @@ def test_where_the_heuristic_changes_nothing_the_default_is_what_the_policy_star
     assert GuardedPolicy(LearnedPolicy(network, 0.0, MACHINE), CLOSED)(graph) is None
 
 
-@pytest.mark.parametrize(("gain", "leaves"), [(0.01, False), (0.05, True)])
-def test_where_the_heuristic_keeps_the_default_the_network_must_expect_something(
-    monkeypatch, gain, leaves
+@pytest.mark.parametrize("start", ["default", "heuristic"])
+@pytest.mark.parametrize(("gain", "leaves"), [(-0.05, False), (0.01, False), (0.05, True)])
+def test_the_network_must_expect_something_of_leaving_what_it_starts_from(
+    monkeypatch, start, gain, leaves
 ):
     graph = capture(lambda x: jnp.tanh(x @ x) @ x, normal(256, 256)).graph
     assert heuristic(graph) is None
     other = graph.default.copy()
     other.fuse[0] = not other.fuse[0]
+    above = {"default": 0.0, "heuristic": 0.4}[start]
     found = [
-        Judged("default", graph.default, 0.0, 0.0),
-        Judged("network", other, gain, gain, own=True),
+        Judged(start, graph.default, above, 0.0),
+        Judged("network", other, above + gain, gain, own=True),
     ]
     monkeypatch.setattr(gated, "judge", lambda *_, **__: found)
     learned = LearnedPolicy(random_policy(noise=0.4), 0.0, MACHINE)
     chosen = GuardedPolicy(learned, Gate(-0.1, own=True)).choose(graph)
     assert chosen is None or chosen.name == "network"
     assert (chosen is not None) is leaves
+
+
+@pytest.mark.parametrize(("elements", "native"), [(1 << 19, False), (1 << 10, True)])
+def test_a_network_does_not_take_long_kernels_off_other_cores(monkeypatch, elements, native):
+    graph = capture(lambda x: jnp.tan(x) + 1.0, normal(elements)).graph
+    network = random_policy(noise=0.0)
+    encoded = network.encode(extract(graph, MACHINE))
+    unit = graph.default.unit.copy()
+    unit[~graph.default.fuse & graph.masks.unit[:, native_unit(graph)]] = native_unit(graph)
+    own = Proposal(graph.default.with_changes(unit=unit), 0.3, 0.2, changes=1)
+    monkeypatch.setattr(gated, "proposal", lambda *_: own)
+    assert any(j.own for j in judge(network, graph, encoded)) is native
+
+
+def native_unit(graph):
+    return Context(graph, CostModel(graph), graph.default).native
 
 
 def test_a_network_that_fails_leaves_the_heuristic(graph):
