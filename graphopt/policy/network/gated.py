@@ -35,7 +35,7 @@ PROMISING: Final = 0.02
 """Low quantile of the log speed-up from which a candidate's changes are combined with those of others."""
 
 LEAVING: Final = 0.02
-"""Log speed-up over what the policy starts from that it must expect of anything else: below, errors decide."""
+"""Log speed-up over what the policy starts from that it must expect of others: below, errors decide."""
 
 LOST: Final = 0.02
 """Share of the program's time that its own changes may lose by taking kernels off other cores."""
