@@ -64,6 +64,18 @@ KERNELS: tuple[tuple[str, tuple[int, ...], str, Callable[[Any, Any], Any]], ...]
         ("remainder of x + y by y", (64, 256), dtype, lambda x, y: lax.rem(x + y, y))
         for dtype in ("int8", "int16", "int32", "int64")
     ),
+    *(
+        (name, (64, 256), dtype, fn)
+        for name, fn in (
+            ("x + y", lambda x, y: x + y),
+            ("x * y", lambda x, y: x * y),
+            ("a cubic of x", lambda x, y: ((x * 0.1 + y) * x - y) * x * 0.01 + y),
+            ("x / y", lambda x, y: x / y),
+            ("exp(real(x)) * y", lambda x, y: jnp.exp(-x.real) * y),
+            ("log(|x|^2) * y", lambda x, y: jnp.log(x.real**2 + x.imag**2) * y),
+        )
+        for dtype in ("complex64", "complex128")
+    ),
     (
         "quotient of x + y and y, as floats", (64, 256), "int32",
         lambda x, y: ((x + y).astype(jnp.float64) / y.astype(jnp.float64)).astype(jnp.int32),

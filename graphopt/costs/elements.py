@@ -6,10 +6,12 @@ The functions that XLA:CPU vectorises are cheap; the others are one call per ele
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import Final
 
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.tiled import holds_complex
 from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.module.proto import DType
 from graphopt.machine import CpuCosts, own_costs
@@ -50,6 +52,13 @@ def tiled_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
     place = 1 if dtype == DType.F64 else 0 if dtype in FLOATS else 2
     tiled, looped = costs.tiled_functions_ns, costs.looped_functions_ns
     return tiled.get(name, _NO_TIME)[place] - looped.get(name, _NO_TIME)[place]
+
+
+def tiled_complex_ns(graph: Graph, members: Iterable[int], costs: CpuCosts) -> float:
+    """The same for an element of a kernel beside what its operations take alone, for complex numbers in it."""
+    if not holds_complex(graph, members):
+        return 0.0
+    return sum(costs.tiled_complex_ns.get(graph.ops[node].name, 0.0) for node in members)
 
 
 def reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -> float:

@@ -21,7 +21,7 @@ from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.rows import MOVES, native_rows_ns
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.tiled import MIN_ELEMENTS, is_tiled
+from graphopt.hlo.graph.tiled import MIN_ELEMENTS, holds_complex, is_tiled
 from graphopt.hlo.graph.walks import fused_into, own_kernel, roots_around
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
@@ -391,9 +391,10 @@ def tiled_extra(graph: Graph, costs: CpuCosts) -> dict[int, float]:
 
 
 def _is_in_tiles(graph: Graph, node: int) -> bool:
-    """True for a node of a kernel that XLA's tiled code generator takes."""
+    """True for a node of a kernel that XLA's tiled code generator takes and makes vector code of."""
     return any(
         graph.units[graph.default.unit[root]].kind is UnitKind.LOOP
-        and is_tiled(graph, root, own_kernel(graph, root))
+        and is_tiled(graph, root, members := own_kernel(graph, root))
+        and not holds_complex(graph, members)
         for root in roots_around(graph, graph.default.fuse, node)
     )

@@ -57,6 +57,21 @@ TILED_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyT
 )
 """Operation -> nanoseconds that the tiled code generator loses for an element: single, double, integer."""
 
+TILED_COMPLEX: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **dict.fromkeys(("add", "multiply", "subtract"), 0.4),
+        **dict.fromkeys(("divide", "negate"), 0.2),
+        **dict.fromkeys(("erf", "exponential", "exponential-minus-one", "log"), 4.0),
+        **dict.fromkeys(("log-plus-one", "logistic", "tanh"), 4.0),
+    }
+)
+"""Operation -> the same in a kernel of complex numbers, of which its code is scalar."""
+
+TILED_COMPLEX_BEFORE: Final[Mapping[str, float]] = MappingProxyType(
+    dict.fromkeys(TILED_COMPLEX, 0.0)
+)
+"""The same before jaxlib 0.11, whose tiled generator is the first to take them."""
+
 LOOPED_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
     {
         "divide": (0.0, 0.0, 2.6),

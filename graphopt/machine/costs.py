@@ -377,10 +377,10 @@ class CpuCosts:
     tiled_element_ns: float = fact(0.02, "ns per element", "Its elements beyond one", KERNELS)
     tiled_byte_ns: float = fact(0.15, "ns per element", "The same, elements of one byte", KERNELS)
     tiled_functions_ns: Mapping[str, tuple[float, float, float]] = fact(
-        tables.TILED_FUNCTIONS,
-        "ns per element",
-        "The same, functions that a loop computes sooner",
-        KERNELS,
+        tables.TILED_FUNCTIONS, "ns per element", "The same, functions sooner in a loop", KERNELS
+    )
+    tiled_complex_ns: Mapping[str, float] = fact(
+        tables.TILED_COMPLEX, "ns per element", "The same beside complex numbers", KERNELS
     )
     looped_functions_ns: Mapping[str, tuple[float, float, float]] = fact(
         tables.LOOPED_FUNCTIONS, "ns per element", "What a loop loses to a tile", KERNELS

@@ -182,3 +182,22 @@ for _name in NARROW:
         family="dtypes",
         description=f"f32 rounded to {_name} and back, in a loop",
     )(_narrow(_name))
+
+
+@KINDS.register(
+    "waves", family="spectral", description="c64[24,64] steps of a split operator, powers, phases"
+)
+def _waves() -> Built:
+    def fn(real: Array, imag: Array, potential: Array) -> tuple[Array, ...]:
+        turn = jnp.exp(-0.1j * potential)
+
+        def step(z: Array, _: None) -> tuple[Array, Array]:
+            spread = jnp.fft.ifft(turn * jnp.fft.fft(turn * z))
+            z = jnp.where(jnp.abs(spread) > 3.0, jnp.conj(z), spread)
+            return z, jnp.log1p(jnp.real(z) ** 2 + jnp.imag(z) ** 2)
+
+        last, powers = lax.scan(step, lax.complex(real, imag), None, length=4)
+        damped = jnp.exp(-jnp.abs(jnp.real(last))) * last / (2.0 + last * jnp.conj(last))
+        return last, powers.sum(0), damped, jnp.angle(damped), jnp.sqrt(last) * 1j
+
+    return fn, (normal(24, 64), normal(24, 64, seed=1), normal(24, 64, seed=2))

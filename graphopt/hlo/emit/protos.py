@@ -15,6 +15,8 @@ from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
 
 LOOP_GENERATOR_ONLY = "bitcast-convert"
+_PARTS = {DType.C64: DType.F32, DType.C128: DType.F64}
+"""Type of complex numbers -> that of their parts."""
 """An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
 
 
@@ -183,10 +185,27 @@ class Scope:
         return instruction
 
     def add_mark(self, operand: int) -> int:
-        """An instruction that changes nothing and that only XLA's loop code generator takes."""
-        instruction = self.add("loop_kernel", (operand,))
-        instruction.opcode = LOOP_GENERATOR_ONLY
-        instruction.shape.CopyFrom(self.proto.instructions[operand - 1].shape)
+        """An instruction that changes nothing and that only XLA's loop code generator takes.
+
+        That generator fails on complex numbers: there the real part is marked.
+        """
+        shape = self.proto.instructions[operand - 1].shape
+        part = _PARTS.get(shape.element_type)
+        if part is None:
+            return self._add_like(LOOP_GENERATOR_ONLY, (operand,), shape)
+        reals = ShapeProto()
+        reals.CopyFrom(shape)
+        reals.element_type = part
+        real = self._add_like("real", (operand,), reals)
+        marked = self._add_like(LOOP_GENERATOR_ONLY, (real,), reals)
+        imaginary = self._add_like("imag", (operand,), reals)
+        return self._add_like("complex", (marked, imaginary), shape)
+
+    def _add_like(self, opcode: str, operands: tuple[int, ...], shape: Any) -> int:
+        """An operation of a kernel's own, with a shape like another's."""
+        instruction = self.add("loop_kernel", operands)
+        instruction.opcode = opcode
+        instruction.shape.CopyFrom(shape)
         return int(instruction.id)
 
     def finish(self, root: int) -> Any:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import tiled_ns
+from graphopt.costs.elements import tiled_complex_ns, tiled_ns
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.module.proto import DTYPE_BYTES
@@ -49,6 +49,7 @@ def _saved_ns(context: Context, root: int, members: Sequence[int]) -> float:
     one_byte = DTYPE_BYTES.get(int(graph.dtype[root])) == 1
     element_ns = costs.tiled_byte_ns if one_byte else costs.tiled_element_ns
     functions_ns = sum(tiled_ns(graph, node, costs) for node in members)
+    functions_ns += tiled_complex_ns(graph, members, costs)
     return tile_ns * elements / width + (element_ns + functions_ns) * elements
 
 

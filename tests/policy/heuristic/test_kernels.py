@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,11 +12,14 @@ import pytest
 from support.captures import capture, changed, nodes, normal
 
 from graphopt.costs.elements import library_reduced_ns, reduced_ns
+from graphopt.costs.model import CostModel
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE, REPLACES
 from graphopt.machine import UnitKind, own_costs
 from graphopt.measure import compare_outputs
+from graphopt.policy.heuristic import loop_kernels
 from graphopt.policy.heuristic.steps import heuristic_steps
+from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.network.decision_space import field_inputs
 
 
@@ -32,6 +36,19 @@ def test_sums_in_a_loop_come_from_the_loop_generator():
     graph = capture(accumulate, normal(64, 128), normal(64, 128, seed=1)).graph
     (root,) = chosen(graph)
     assert graph.ops[root].name == "add" and graph.elements[root] == 64 * 128
+
+
+def test_kernels_of_complex_numbers_gain_by_what_their_tiles_lose():
+    z, w = (normal(64, 96, seed=seed).astype(np.complex64) for seed in range(2))
+    graph = capture(lambda z, w: (z * w + z) * w - z, z, w).graph
+    saved = []
+    for ns in (0.0, 0.4):
+        costs = replace(own_costs(), tiled_complex_ns={"add": ns, "multiply": ns, "subtract": ns})
+        edit = loop_kernels.apply(Context(graph, CostModel(graph, costs), graph.default))
+        saved.append(0.0 if edit is None else edit.saved_ns)
+    (root,) = (n for n in nodes(graph, "subtract") if not graph.default.fuse[n])
+    threads = graph.units[graph.default.unit[root]].threads
+    assert saved[1] - saved[0] == pytest.approx(4 * 0.4 * 64 * 96 / threads)
 
 
 def test_native_loops_have_no_such_kernels():

@@ -1,7 +1,8 @@
 """Kernels from XLA's loop code generator instead of its tiled one (see `graphopt.hlo.graph.tiled`).
 
 An operation at the root that only the loop generator knows, and that changes nothing, moves a kernel there:
-a ``bitcast-convert`` to its own type. It is elementwise, so buffers are shared as before.
+a ``bitcast-convert`` to its own type, of complex numbers of the real part. It is elementwise, so buffers
+are shared as before.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ RULES: Final = {
 }
 
 OPCODES: Final = frozenset(
-    "abs acos add and asin atan2 bitcast cbrt ceil clamp compare convert cosine divide erf exponential "
-    "exponential-minus-one floor log log-plus-one logistic maximum minimum multiply negate not or power "
-    "remainder reshape rsqrt select sine sqrt subtract tan tanh xor".split()
+    "abs acos add and asin atan2 bitcast cbrt ceil clamp compare complex convert cosine divide erf "
+    "exponential exponential-minus-one floor imag log log-plus-one logistic maximum minimum multiply negate "
+    "not or power real remainder reshape rsqrt select sine sqrt subtract tan tanh xor".split()
 )
 """Roots of such kernels."""
 

@@ -52,6 +52,31 @@ def test_results_are_bit_equal_whatever_the_shape_and_type(chain, dims, dtype):
     assert_same_bits(default, results[:1])
 
 
+WAVES = {
+    "product": lambda z, w: z * w,
+    "cubic": lambda z, w: (z * w - z) * w,
+    "power": lambda z, w: jnp.real(z) ** 2 + jnp.imag(z) ** 2,
+    "damped": lambda z, w: jnp.exp(-jnp.real(w)) * z,
+    "parts": lambda z, w: jax.lax.complex(jnp.tanh(jnp.imag(z)), jnp.real(w)),
+    "turned": lambda z, w: jnp.conj(z) * w,
+    "quotient": lambda z, w: z / w,
+    "equal": lambda z, w: z * w == w,
+    "as real": lambda z, w: jnp.abs(z * w),
+}
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", list(WAVES))
+def test_kernels_of_complex_numbers_are_bit_equal_at_all_values(name, dtype):
+    rng = np.random.default_rng(0)
+    z, w = ((rng.normal(size=(32, 48)) + 1j * rng.normal(size=(32, 48))) for _ in range(2))
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-42, 3e38])
+    z.real.flat[:49], z.imag.flat[:49] = np.repeat(special, 7), np.tile(special, 7)
+    with jax.enable_x64(True), np.errstate(over="ignore"):
+        default, results = run_program(WAVES[name], (z.astype(dtype), w.astype(dtype)), NAME)
+    assert_same_bits(default, results[:1])
+
+
 def accumulate(x: jax.Array, y: jax.Array) -> Any:
     """A loop that updates two of its arrays in place, and keeps the earlier values of one."""
 
@@ -108,6 +133,8 @@ def test_only_kernels_of_the_tiled_generator_are_written_anew():
     assert rule(lambda x: x + x[:, ::-1], x) == "not-tiled"
     assert rule(lambda x: x + x, x.astype(np.uint32)) == "not-tiled"
     assert rule(lambda x: x > x * x, x) is None
+    assert rule(lambda x: x * x + x, x.astype(np.complex64)) is None
+    assert rule(lambda x: jnp.real(x) + jnp.imag(x), x.astype(np.complex64)) is None
     assert rule(lambda x: (x * x + x).reshape(64, 32), x) is None
     assert rule(lambda x: x.reshape(64, 32), x) is not None
 
