@@ -55,7 +55,7 @@ def tiled_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
 
 
 def tiled_complex_ns(graph: Graph, members: Iterable[int], costs: CpuCosts) -> float:
-    """The same for an element of a kernel beside what its operations take alone, for complex numbers in it."""
+    """The same for an element of a kernel, where that is about complex numbers, beside `tiled_ns`."""
     if not holds_complex(graph, members):
         return 0.0
     return sum(costs.tiled_complex_ns.get(graph.ops[node].name, 0.0) for node in members)

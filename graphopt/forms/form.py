@@ -49,6 +49,7 @@ class Operation:
         results: what it makes.
         params: parameters of the equation, as jax hands them to the lowering rule.
         in_loop: it stands in the body of a loop.
+        reduced: nothing but reductions reads what is made of it, by operations of XLA's kernel library.
     """
 
     primitive: str
@@ -56,6 +57,7 @@ class Operation:
     results: tuple[Array, ...]
     params: Mapping[str, Any]
     in_loop: bool = False
+    reduced: bool = False
 
     def __str__(self) -> str:
         """One line for reports."""

@@ -25,6 +25,7 @@ from graphopt.forms.choosing import Choice, choose
 from graphopt.forms.form import Array, Operation
 from graphopt.forms.switch import names_in_use
 from graphopt.forms.table import ALL, BY_PRIMITIVE
+from graphopt.forms.users import are_reduced
 from graphopt.machine import own_costs
 
 _logger = logging.getLogger("graphopt")
@@ -226,7 +227,9 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         operands, results = _arrays(ctx.avals_in), _arrays(ctx.avals_out)
         if operands is None or results is None:
             return None
-        operation = Operation(primitive.name, operands, results, params, _local.loops > 0)
+        operation = Operation(
+            primitive.name, operands, results, params, _local.loops > 0, _is_reduced(primitive)
+        )
         choice = choose(operation, own_costs(), use.names, always=use.always)
         for name, error in choice.failed.items():
             _logger.warning("%s failed on %s: %s", name, operation, error)
@@ -237,6 +240,14 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
     except Exception:
         _logger.exception("no form was chosen for %s; it is lowered by jax", primitive)
         return None
+
+
+def _is_reduced(primitive: Any) -> bool:
+    """Whether XLA's kernel library computes an operation with the reduction that follows."""
+    if primitive.name not in own_costs().reduced_functions:
+        return False
+    levels = jax_private.lowered_equations()
+    return bool(levels) and levels[0][1].primitive is primitive and are_reduced(levels)
 
 
 def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:

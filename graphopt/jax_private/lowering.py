@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from graphopt.jax_private import names
+
+_LEVELS = 8
+"""Programs around an equation that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,24 @@ def lowers_for_one_cpu(context: Any) -> bool:
     axes = getattr(module, "axis_context", None)
     devices = getattr(axes, "num_devices", None)
     return devices == 1
+
+
+def lowered_equations() -> list[tuple[Any, Any]]:
+    """The program and its equation for which a rule is called, then those around it.
+
+    jax hands a rule types and parameters. What it lowers stands in the functions that go through programs.
+    Empty where it does not.
+    """
+    found: list[tuple[Any, Any]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(found) < _LEVELS:
+        if frame.f_code.co_name == "jaxpr_subcomp" and frame.f_globals["__name__"] == names.MLIR:
+            level = frame.f_locals.get("jaxpr"), frame.f_locals.get("eqn")
+            if None in level:
+                break
+            found.append(level)
+        frame = frame.f_back
+    return found
 
 
 def lowered_apart(context: Any) -> Any:

@@ -50,6 +50,7 @@ COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
                 "tiled_element_ns": 0.1,
                 "looped_functions_ns": tables.LOOPED_FUNCTIONS_BEFORE,
                 "tiled_complex_ns": tables.TILED_COMPLEX_BEFORE,
+                "reduced_functions": MappingProxyType({}),
             }
         )
     }

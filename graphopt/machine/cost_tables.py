@@ -138,3 +138,8 @@ WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyTy
     }
 )
 """Primitives of jax in single precision: an element by XLA, an element in vector code, and a start."""
+
+REDUCED_FUNCTIONS: Final[Mapping[str, float]] = MappingProxyType(
+    {"cos": 0.6, "sin": 0.6, "tan": 0.8}
+)
+"""Those that the kernel library computes where a reduction follows: an element."""

@@ -267,10 +267,10 @@ class CpuCosts:
     )
 
     whole_quotient_ns: tuple[float, float] = fact(
-        (1.75, 0.5),
-        "ns per element",
-        "Whole quotients singly and in vectors, all cores",
-        KERNELS,
+        (1.75, 0.5), "ns per element", "Whole quotients singly and in vectors, all cores", KERNELS
+    )
+    reduced_functions: Mapping[str, float] = fact(
+        tables.REDUCED_FUNCTIONS, "ns per element", "By the library with a reduction", OPERATIONS
     )
     wide_functions: Mapping[str, tuple[float, float, float]] = fact(
         tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS

@@ -1,0 +1,109 @@
+"""What becomes of a result: whether all that reads it leads to a reduction.
+
+XLA gives a reduction and the operations before it to its kernel library as one call, as far as that knows
+them and nothing else reads what lies between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+
+from graphopt.machine.units import LIBRARY_PREFERRED_ELEMENTS
+
+Level = tuple[Any, Any]
+"""A traced program and one of its equations."""
+
+_ON_THE_WAY: Final = frozenset(
+    "abs add add_any broadcast_in_dim ceil convert_element_type copy cos div erf exp expm1 floor integer_pow "
+    "log log1p logistic max min mul neg pow reshape round rsqrt sign sin sqrt square squeeze sub tan tanh "
+    "transpose".split()
+)
+"""Primitives that become operations of the kernel library."""
+
+_TYPES: Final = frozenset({np.dtype(np.float32), np.dtype(jnp.bfloat16)})
+
+_REDUCTIONS: Final = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
+
+_CALLS: Final = frozenset(
+    "checkpoint closed_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr jit pjit remat".split()
+)
+"""Primitives that XLA writes where they are called."""
+
+_LONGEST: Final = 64
+"""Operations that are followed."""
+
+
+def are_reduced(levels: Sequence[Level]) -> bool:
+    """True if the library computes an equation, and all like it, as part of a reduction.
+
+    Equations of one primitive with the same types are lowered once for all of them.
+
+    Args:
+        levels: the equation in its program, that program's call in the program around it, and so on.
+    """
+    (jaxpr, equation), *outer = levels
+    return all(
+        _is_reduced([(jaxpr, other), *outer])
+        for other in jaxpr.eqns
+        if other is equation or _is_lowered_like(other, equation)
+    )
+
+
+def _is_lowered_like(other: Any, equation: Any) -> bool:
+    return bool(
+        other.primitive is equation.primitive
+        and [v.aval for v in other.invars] == [v.aval for v in equation.invars]
+    )
+
+
+def _is_reduced(levels: list[Level]) -> bool:
+    """The same of one equation: its value has one reader after the other, the last a reduction."""
+    value = _only(levels[0][1].outvars)
+    for _ in range(_LONGEST):
+        if value is None or value.aval.dtype not in _TYPES:
+            return False
+        program = levels[0][0]
+        readers = [e for e in program.eqns if any(v is value for v in e.invars)]
+        returned = [place for place, v in enumerate(program.outvars) if v is value]
+        if len(readers) + len(returned) != 1:
+            return False
+        if returned:
+            value = _outside(levels, returned[0])
+        elif readers[0].primitive.name in _REDUCTIONS:
+            return bool(value.aval.size >= LIBRARY_PREFERRED_ELEMENTS)
+        elif readers[0].primitive.name in _CALLS:
+            value = _inside(levels, readers[0], value)
+        else:
+            known = readers[0].primitive.name in _ON_THE_WAY
+            value = _only(readers[0].outvars) if known else None
+    return False
+
+
+def _only(values: Sequence[Any]) -> Any | None:
+    return values[0] if len(values) == 1 else None
+
+
+def _outside(levels: list[Level], place: int) -> Any | None:
+    """What a program's result is where it is called; None if that is unknown. Leaves the program."""
+    levels.pop(0)
+    call = levels[0][1] if levels else None
+    if call is None or call.primitive.name not in _CALLS or place >= len(call.outvars):
+        return None
+    return call.outvars[place]
+
+
+def _inside(levels: list[Level], call: Any, value: Any) -> Any | None:
+    """What a value is in a program that is called with it; None if that is unknown. Enters the program."""
+    bodies = (call.params.get(name) for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"))
+    body = next((b for b in bodies if b is not None), None)
+    body = getattr(body, "jaxpr", body)
+    places = [place for place, v in enumerate(call.invars) if v is value]
+    if body is None or len(places) != 1 or len(body.invars) != len(call.invars):
+        return None
+    levels[0] = levels[0][0], call
+    levels.insert(0, (body, None))
+    return body.invars[places[0]]
