@@ -11,6 +11,7 @@ from math import prod
 from typing import Final
 
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.layouts import innermost
 from graphopt.hlo.graph.tiled import holds_complex
 from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.module.proto import DType
@@ -102,7 +103,7 @@ def library_reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -
     run = 1
     minor, reduced = _minor_and_reduced(graph, node)
     for dimension in graph.source.shapes[operand].layout.minor_to_major:
-        if (dimension in reduced) != (minor in reduced):
+        if sizes[dimension] > 1 and (dimension in reduced) != (minor in reduced):
             break
         run *= sizes[dimension]
     work = costs.library_element_ns * elements + costs.library_run_ns * elements / run
@@ -113,6 +114,5 @@ def library_reduced_ns(graph: Graph, node: int, costs: CpuCosts | None = None) -
 
 def _minor_and_reduced(graph: Graph, node: int) -> tuple[int | None, list[int]]:
     """The dimension of a reduction's operand that lies together in memory, and those that are reduced."""
-    minor = graph.source.shapes[graph.operand_lists[node][0]].layout.minor_to_major
-    proto = graph.source.protos[node]
-    return (minor[0] if minor else None), list(proto.dimensions)
+    dimensions = list(graph.source.protos[node].dimensions)
+    return innermost(graph, graph.operand_lists[node][0]), dimensions

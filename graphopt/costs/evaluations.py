@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.layouts import innermost
 from graphopt.hlo.module.opcodes import OpKind
 
 MOST_EVALUATIONS: Final = 1e15
@@ -93,11 +94,8 @@ def _share(graph: Graph, node: int, slot: int, operand: int) -> float:
 
 def _repeats_innermost(graph: Graph, node: int) -> bool:
     """True if a broadcast repeats its operand along the innermost loop, which computes it once."""
-    shape = graph.source.shapes[node]
-    if not shape.dimensions:
-        return False
-    proto = graph.source.protos[node]
-    return shape.layout.minor_to_major[0] not in proto.dimensions
+    inner = innermost(graph, node)
+    return inner is not None and inner not in graph.source.protos[node].dimensions
 
 
 class Evaluations:
@@ -208,14 +206,10 @@ def turns(graph: Graph, node: int) -> bool:
     name = graph.ops[node].name
     if name not in ("transpose", "copy"):
         return False
-    own, read = (graph.source.shapes[n].layout for n in (node, graph.operand_lists[node][0]))
-    if not own.minor_to_major:
-        return False
-    inner = own.minor_to_major[0]
-    if name == "transpose":
-        proto = graph.source.protos[node]
-        inner = proto.dimensions[inner]
-    return bool(inner != read.minor_to_major[0])
+    inner = innermost(graph, node)
+    if inner is not None and name == "transpose":
+        inner = graph.source.protos[node].dimensions[inner]
+    return inner != innermost(graph, graph.operand_lists[node][0])
 
 
 def copies(graph: Graph, shares: Sequence[tuple[float, ...]]) -> list[float]:

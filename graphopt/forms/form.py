@@ -50,6 +50,7 @@ class Operation:
         params: parameters of the equation, as jax hands them to the lowering rule.
         in_loop: it stands in the body of a loop.
         reduced: nothing but reductions reads what is made of it, by operations of XLA's kernel library.
+        sliced: only parts of it are read.
     """
 
     primitive: str
@@ -58,6 +59,7 @@ class Operation:
     params: Mapping[str, Any]
     in_loop: bool = False
     reduced: bool = False
+    sliced: bool = False
 
     def __str__(self) -> str:
         """One line for reports."""
@@ -90,6 +92,9 @@ class Form:
         compute: the form in jax: (operation, operands) -> results.
         exact: results are bit-equal to XLA's; otherwise see `accuracy`.
         accuracy: how far results may be from XLA's, for people; empty for exact forms.
+        apart: its result stands in a kernel of its own, but in loops. What reads it would compute its simple
+            operations anew, and may be no vector code: that takes up to ten times as long, the trip through
+            memory up to 1.25 times. In loops kernels are best joined.
         unlike: names of rules that say that an operation is of another kind: no report tells of it.
     """
 
@@ -101,4 +106,5 @@ class Form:
     compute: Callable[[Operation, Sequence[Any]], Sequence[Any]]
     exact: bool
     accuracy: str = ""
+    apart: bool = False
     unlike: frozenset[str] = frozenset()

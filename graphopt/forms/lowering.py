@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from graphopt.forms.choosing import Choice, choose
 from graphopt.forms.form import Array, Operation
 from graphopt.forms.switch import names_in_use
 from graphopt.forms.table import ALL, BY_PRIMITIVE
-from graphopt.forms.users import are_reduced
+from graphopt.forms.users import are_reduced, are_sliced
 from graphopt.machine import own_costs
 
 _logger = logging.getLogger("graphopt")
@@ -227,9 +227,8 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         operands, results = _arrays(ctx.avals_in), _arrays(ctx.avals_out)
         if operands is None or results is None:
             return None
-        operation = Operation(
-            primitive.name, operands, results, params, _local.loops > 0, _is_reduced(primitive)
-        )
+        operation = Operation(primitive.name, operands, results, params, _local.loops > 0)
+        operation = _with_readers(operation, primitive)
         choice = choose(operation, own_costs(), use.names, always=use.always)
         for name, error in choice.failed.items():
             _logger.warning("%s failed on %s: %s", name, operation, error)
@@ -242,12 +241,16 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         return None
 
 
-def _is_reduced(primitive: Any) -> bool:
-    """Whether XLA's kernel library computes an operation with the reduction that follows."""
-    if primitive.name not in own_costs().reduced_functions:
-        return False
-    levels = jax_private.lowered_equations()
-    return bool(levels) and levels[0][1].primitive is primitive and are_reduced(levels)
+def _with_readers(operation: Operation, primitive: Any) -> Operation:
+    """The operation with what its result is read by, where jax says so."""
+    apart = any(form.apart for form in BY_PRIMITIVE[primitive.name])
+    reduced = primitive.name in own_costs().reduced_functions
+    levels = jax_private.lowered_equations() if apart or reduced else []
+    if not levels or levels[0][1].primitive is not primitive:
+        return operation
+    return replace(
+        operation, reduced=reduced and are_reduced(levels), sliced=apart and are_sliced(levels)
+    )
 
 
 def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:
@@ -257,6 +260,8 @@ def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:
 
     def compute(*operands: Any) -> list[Any]:
         results = list(form.compute(choice.operation, operands))
+        if form.apart and not choice.operation.in_loop:
+            results = [jax.lax.optimization_barrier(result) for result in results]
         found = [(tuple(r.shape), np.dtype(r.dtype)) for r in results]
         wanted = [(r.dims, r.dtype) for r in choice.operation.results]
         if found != wanted:

@@ -1,4 +1,4 @@
-"""What becomes of a result: whether all that reads it leads to a reduction.
+"""What becomes of a result: whether all that reads it leads to a reduction, or takes a part of it.
 
 XLA gives a reduction and the operations before it to its kernel library as one call, as far as that knows
 them and nothing else reads what lies between.
@@ -28,6 +28,8 @@ _TYPES: Final = frozenset({np.dtype(np.float32), np.dtype(jnp.bfloat16)})
 
 _REDUCTIONS: Final = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 
+_SLICES: Final = frozenset({"dynamic_slice", "gather", "slice"})
+
 _CALLS: Final = frozenset(
     "checkpoint closed_call custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr jit pjit remat".split()
 )
@@ -45,19 +47,29 @@ def are_reduced(levels: Sequence[Level]) -> bool:
     Args:
         levels: the equation in its program, that program's call in the program around it, and so on.
     """
-    (jaxpr, equation), *outer = levels
-    return all(
-        _is_reduced([(jaxpr, other), *outer])
-        for other in jaxpr.eqns
-        if other is equation or _is_lowered_like(other, equation)
-    )
+    return all(_is_reduced([level, *levels[1:]]) for level in _alike(levels[0]))
 
 
-def _is_lowered_like(other: Any, equation: Any) -> bool:
-    return bool(
-        other.primitive is equation.primitive
-        and [v.aval for v in other.invars] == [v.aval for v in equation.invars]
-    )
+def are_sliced(levels: Sequence[Level]) -> bool:
+    """True if of an equation, and all like it, only parts are read, together less than half of it."""
+    return all(_is_sliced(*level) for level in _alike(levels[0]))
+
+
+def _alike(level: Level) -> list[Level]:
+    """Equations that are lowered with one of a program."""
+    program, equation = level
+    types = [v.aval for v in equation.invars]
+    alike = (e for e in program.eqns if e.primitive is equation.primitive)
+    return [(program, e) for e in alike if [v.aval for v in e.invars] == types]
+
+
+def _is_sliced(program: Any, equation: Any) -> bool:
+    value = _only(equation.outvars)
+    readers = [e for e in program.eqns if any(v is value for v in e.invars)]
+    if value is None or any(v is value for v in program.outvars):
+        return False
+    read = sum(v.aval.size for reader in readers for v in reader.outvars)
+    return all(e.primitive.name in _SLICES for e in readers) and bool(2 * read < value.aval.size)
 
 
 def _is_reduced(levels: list[Level]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from support.captures import normal
 
 from graphopt.forms import enabled
-from graphopt.forms.users import are_reduced
+from graphopt.forms.users import are_reduced, are_sliced
 from graphopt.machine import own_costs
 
 REDUCED = {
@@ -57,6 +57,25 @@ def test_what_only_a_reduction_reads_is_the_librarys(name):
 @pytest.mark.parametrize("name", list(OTHERS))
 def test_anything_else_is_not(name):
     assert not are_reduced(levels(OTHERS[name]))
+
+
+@pytest.mark.parametrize(
+    ("fn", "sliced"),
+    [
+        (lambda x: jnp.sin(x)[:3], True),
+        (lambda x: (v := jnp.sin(x))[:3, None] * v[None, 5:8], True),
+        (lambda x: jax.lax.dynamic_slice(jnp.sin(x), (x[0, 0].astype(int), 3), (4, 4)), True),
+        (lambda x: jnp.sin(x)[:100], False),
+        (lambda x: (v := jnp.sin(x), v[:3]), False),
+        (lambda x: (v := jnp.sin(x))[:3] + v.sum(0), False),
+        (lambda x: (jnp.sin(x)[:3], jnp.sin(x + 1.0)), False),
+    ],
+)
+def test_only_parts_are_read(fn, sliced):
+    assert are_sliced(levels(fn)) is sliced
+    with enabled(["wide-functions"], always=True):
+        text = jax.jit(lambda x: fn(x)).lower(normal(128, 128)).as_text()
+    assert ("optimization_barrier" not in text) is sliced
 
 
 def test_forms_leave_them_to_a_library_that_knows_them():

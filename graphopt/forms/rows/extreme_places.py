@@ -73,7 +73,9 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     (axis,), greatest = operation.params["axes"], operation.primitive == "argmax"
     index_dtype = operation.results[0].dtype
     with jax.enable_x64(True):
-        keys = _keys(operands[0], greatest)
+        # The keys read it several times, and what computes it may keep them from vector code.
+        x = operands[0] if operation.in_loop else lax.optimization_barrier(operands[0])
+        keys = _keys(x, greatest)
         if _in_rows(operation):
             whole = lax.argmax if greatest else lax.argmin
             return [whole(keys, axis, index_dtype)]

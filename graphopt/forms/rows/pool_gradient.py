@@ -112,4 +112,5 @@ FORM: Final = Form(
     times,
     compute,
     exact=True,
+    apart=True,
 )

@@ -25,13 +25,15 @@ from graphopt.machine import CpuCosts
 
 RULES: Final = {
     "wide-function-type": "elements are not of single precision",
+    "wide-function-sliced": "parts of the result are read, which XLA computes alone",
 }
 
 
 def forbids(operation: Operation) -> str | None:
     """Why a function is left to XLA."""
-    single = all(x.dtype == np.float32 for x in operation.operands)
-    return None if single else "wide-function-type"
+    if any(x.dtype != np.float32 for x in operation.operands):
+        return "wide-function-type"
+    return "wide-function-sliced" if operation.sliced else None
 
 
 def times(operation: Operation, costs: CpuCosts) -> Times:
@@ -49,19 +51,9 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     with jax.enable_x64(True):
         by_number = _BY_NUMBER.get(operation.primitive)
         if by_number is not None and operands[1].ndim < len(dims):
-            return [_apart(operation, by_number(jnp.broadcast_to(operands[0], dims), operands[1]))]
+            return [by_number(jnp.broadcast_to(operands[0], dims), operands[1])]
         wide = [jnp.broadcast_to(x, dims) for x in operands]
-        return [_apart(operation, _FUNCTIONS[operation.primitive](*wide))]
-
-
-def _apart(operation: Operation, value: Any) -> Any:
-    """A value that XLA computes in a kernel of its own.
-
-    Its simple operations would be computed anew in every kernel that reads it, among others that keep them
-    from vector code: that takes up to ten times as long, the trip through memory up to 1.25 times. Inside of
-    loops kernels are best joined: there the value is computed where it is read.
-    """
-    return value if operation.in_loop else jax.lax.optimization_barrier(value)
+        return [_FUNCTIONS[operation.primitive](*wide)]
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
@@ -96,4 +88,5 @@ FORM: Final = Form(
     accuracy="0.5002 units in the last place of the true value, also for denormal numbers, of which XLA's "
     "functions lose some; near the zeros of log gamma and digamma below zero some 1e-15; other special "
     "values are XLA's; remainders are bit-equal",
+    apart=True,
 )

@@ -24,6 +24,8 @@ RADIX: Final = 4
 """Longer ones are made of windows each this many times as long as the ones before."""
 RECOMPUTED: Final = 4
 """A dimension whose results are read so often by the next is written to memory before."""
+LINE: Final = 16
+"""Windows along one dimension of so many elements gain nothing."""
 MAX_DIRECT: Final = 32
 """Longest window that is written out because windows hardly overlap."""
 
@@ -90,8 +92,11 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
             form += prod(dims) * wide * one * together
             together = 1
     form += result.size * wide * one * (together if together > 1 else 0)
-    beyond = max(0, x.bytes - costs.pool_cached_bytes)
-    return Times(default, form + beyond / costs.bytes_per_ns)
+    beyond = max(0, x.bytes - costs.pool_cached_bytes) / costs.bytes_per_ns
+    along = [size for size in sizes if size > 1]
+    if len(along) == 1 and along[0] <= LINE:  # XLA makes vector code of them, too
+        default = form
+    return Times(default + beyond, form + beyond)
 
 
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
@@ -196,4 +201,5 @@ FORM: Final = Form(
     compute,
     exact=False,
     accuracy="maxima, minima and integers are bit-equal; sums are taken in another order",
+    apart=True,
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.graph.layouts import innermost
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -102,8 +103,7 @@ def _library_closure(context: Context, decisions: Decisions, root: int) -> set[i
 def _reduces_rows(graph: Graph, node: int) -> bool:
     """True if a reduction is over the dimension that lies together in memory, and no other."""
     proto = graph.source.protos[node]
-    layout = graph.source.shapes[graph.operand_lists[node][0]].layout
-    return list(proto.dimensions) == [layout.minor_to_major[0]]
+    return list(proto.dimensions) == [innermost(graph, graph.operand_lists[node][0])]
 
 
 def _within(graph: Graph, decisions: Decisions, value: int, members: set[int]) -> bool:

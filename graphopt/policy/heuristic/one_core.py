@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.elements import FLOATS
+from graphopt.hlo.graph.layouts import row
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.machine import UnitKind
@@ -138,9 +139,7 @@ def _kind(context: Context, node: int) -> str | None:
     if dtype in FLOATS and dtype not in _VECTORS:
         return None
     if op.name in _VIEWS:
-        layout = graph.source.shapes[node].layout.minor_to_major
-        row = graph.dim_lists[node][layout[0]] if layout else 1
-        return "other" if row >= costs.min_row else None
+        return "other" if row(graph, node) >= costs.min_row else None
     if op.kind is not OpKind.ELEMENTWISE:
         return None
     slow = op.cost > 1.0 or (dtype not in FLOATS and op.name in costs.integer_ns)
@@ -155,9 +154,7 @@ def _longest_ns(context: Context, root: int) -> float:
     """
     graph, costs, fuse = context.graph, context.costs, context.decisions.fuse
     ns = context.model.cluster_ns(fuse, root)
-    layout = graph.source.shapes[root].layout.minor_to_major
-    row = graph.dim_lists[root][layout[0]] if layout else 1
-    if row >= costs.min_row or not any(
+    if row(graph, root) >= costs.min_row or not any(
         graph.ops[node].name == "broadcast" and graph.elements[graph.operand_lists[node][0]] > 1
         for node in context.model.members(fuse, root)
     ):

@@ -26,6 +26,9 @@ class Limits:
 
 LIMITS: Final = Limits()
 
+_LONGER: Final = frozenset({"convolution", "dot", "reduce-window"})
+"""Operations that read more than the reduction behind them."""
+
 
 def apply(context: Context) -> Edit | None:
     """Computes reductions in loop kernels where those are faster than the kernel library."""
@@ -50,7 +53,7 @@ def _saved_ns(context: Context, members: list[int], root: int) -> float | None:
     """
     graph, costs = context.graph, context.costs
     reductions = [node for node in members if graph.ops[node].name == "reduce"]
-    if len(reductions) != 1 or any(graph.ops[node].name == "dot" for node in members):
+    if len(reductions) != 1 or any(graph.ops[node].name in _LONGER for node in members):
         return None
     (node,) = reductions
     if graph.elements[node] != graph.elements[root]:
