@@ -6,6 +6,8 @@ them and nothing else reads what lies between.
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -39,6 +41,39 @@ _LONGEST: Final = 64
 """Operations that are followed."""
 
 
+class _Program:
+    """A traced program, as its values see it.
+
+    Attributes:
+        readers: value -> equations that read it, each once.
+        places: value -> where it stands among the program's results.
+        alike: what equations share that jax lowers once for all of them -> those equations.
+        found: the same and a question -> its answer.
+    """
+
+    def __init__(self, jaxpr: Any) -> None:
+        """Goes through the program once."""
+        self.readers: dict[Any, list[Any]] = defaultdict(list)
+        self.places: dict[Any, list[int]] = defaultdict(list)
+        self.alike: dict[Any, list[Any]] = defaultdict(list)
+        self.found: dict[Any, bool] = {}
+        for equation in jaxpr.eqns:
+            self.alike[_kind(equation)].append(equation)
+            for value in {id(v): v for v in equation.invars if not hasattr(v, "val")}.values():
+                self.readers[value].append(equation)
+        for place, value in enumerate(jaxpr.outvars):
+            if not hasattr(value, "val"):
+                self.places[value].append(place)
+
+
+_program = functools.lru_cache(maxsize=8)(_Program)
+"""Of a traced program; one after the other is lowered, those around it meanwhile."""
+
+
+def _kind(equation: Any) -> Any:
+    return equation.primitive, tuple(v.aval for v in equation.invars)
+
+
 def are_reduced(levels: Sequence[Level]) -> bool:
     """True if the library computes an equation, and all like it, as part of a reduction.
 
@@ -47,27 +82,29 @@ def are_reduced(levels: Sequence[Level]) -> bool:
     Args:
         levels: the equation in its program, that program's call in the program around it, and so on.
     """
-    return all(_is_reduced([level, *levels[1:]]) for level in _alike(levels[0]))
+    (jaxpr, equation), *outer = levels
+    program, kind = _program(jaxpr), _kind(equation)
+    if ("reduced", kind) not in program.found:
+        program.found["reduced", kind] = all(
+            _is_reduced([(jaxpr, other), *outer]) for other in program.alike[kind]
+        )
+    return program.found["reduced", kind]
 
 
 def are_sliced(levels: Sequence[Level]) -> bool:
     """True if of an equation, and all like it, only parts are read, together less than half of it."""
-    return all(_is_sliced(*level) for level in _alike(levels[0]))
+    jaxpr, equation = levels[0]
+    program, kind = _program(jaxpr), _kind(equation)
+    if ("sliced", kind) not in program.found:
+        program.found["sliced", kind] = all(_is_sliced(program, e) for e in program.alike[kind])
+    return program.found["sliced", kind]
 
 
-def _alike(level: Level) -> list[Level]:
-    """Equations that are lowered with one of a program."""
-    program, equation = level
-    types = [v.aval for v in equation.invars]
-    alike = (e for e in program.eqns if e.primitive is equation.primitive)
-    return [(program, e) for e in alike if [v.aval for v in e.invars] == types]
-
-
-def _is_sliced(program: Any, equation: Any) -> bool:
+def _is_sliced(program: _Program, equation: Any) -> bool:
     value = _only(equation.outvars)
-    readers = [e for e in program.eqns if any(v is value for v in e.invars)]
-    if value is None or any(v is value for v in program.outvars):
+    if value is None or program.places[value]:
         return False
+    readers = program.readers[value]
     read = sum(v.aval.size for reader in readers for v in reader.outvars)
     return all(e.primitive.name in _SLICES for e in readers) and bool(2 * read < value.aval.size)
 
@@ -78,13 +115,12 @@ def _is_reduced(levels: list[Level]) -> bool:
     for _ in range(_LONGEST):
         if value is None or value.aval.dtype not in _TYPES:
             return False
-        program = levels[0][0]
-        readers = [e for e in program.eqns if any(v is value for v in e.invars)]
-        returned = [place for place, v in enumerate(program.outvars) if v is value]
-        if len(readers) + len(returned) != 1:
+        program = _program(levels[0][0])
+        readers, places = program.readers[value], program.places[value]
+        if len(readers) + len(places) != 1:
             return False
-        if returned:
-            value = _outside(levels, returned[0])
+        if places:
+            value = _outside(levels, places[0])
         elif readers[0].primitive.name in _REDUCTIONS:
             return bool(value.aval.size >= LIBRARY_PREFERRED_ELEMENTS)
         elif readers[0].primitive.name in _CALLS:

@@ -9,7 +9,7 @@ from scipy import special
 from support.captures import capture, normal
 
 from graphopt import forms
-from graphopt.forms import remainders
+from graphopt.forms.functions import remainders
 from graphopt.forms.rows import wide_functions
 from graphopt.machine import CpuCosts
 from tests.forms.equations import operation_of

@@ -15,23 +15,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from graphopt.forms.circular import cosine, sine, tangent
 from graphopt.forms.form import Form, Operation, Times
-from graphopt.forms.gammas import digamma, log_gamma
-from graphopt.forms.inverse_circular import arc_cosine, arc_sine, arc_tangent, arc_tangent_of_two
-from graphopt.forms.powers import cube_root, power, power_by_number
-from graphopt.forms.remainders import remainder, remainder_by_number
+from graphopt.forms.functions.circular import cosine, sine, tangent
+from graphopt.forms.functions.complex_numbers import exponential, logarithm
+from graphopt.forms.functions.gammas import digamma, log_gamma
+from graphopt.forms.functions.inverse_circular import (
+    arc_cosine,
+    arc_sine,
+    arc_tangent,
+    arc_tangent_of_two,
+)
+from graphopt.forms.functions.powers import cube_root, power, power_by_number
+from graphopt.forms.functions.remainders import remainder, remainder_by_number
 from graphopt.machine import CpuCosts
 
 RULES: Final = {
     "wide-function-type": "elements are not of single precision",
+    "wide-function-real": "a function of real numbers that XLA has in vector code",
     "wide-function-sliced": "parts of the result are read, which XLA computes alone",
 }
 
 
 def forbids(operation: Operation) -> str | None:
     """Why a function is left to XLA."""
-    if any(x.dtype != np.float32 for x in operation.operands):
+    kinds = {x.dtype.kind for x in operation.operands}
+    if operation.primitive in _OF_COMPLEX and kinds != {"c"}:
+        return "wide-function-real"
+    wanted = np.complex64 if operation.primitive in _OF_COMPLEX else np.float32
+    if any(x.dtype != wanted for x in operation.operands):
         return "wide-function-type"
     return "wide-function-sliced" if operation.sliced else None
 
@@ -56,6 +67,9 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         return [_FUNCTIONS[operation.primitive](*wide)]
 
 
+_OF_COMPLEX: Final[dict[str, Callable[..., Any]]] = {"exp": exponential, "log": logarithm}
+"""Functions of complex numbers; XLA has those of real ones in vector code."""
+
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "acos": arc_cosine,
     "asin": arc_sine,
@@ -69,6 +83,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "rem": remainder,
     "sin": sine,
     "tan": tangent,
+    **_OF_COMPLEX,
 }
 
 _BY_NUMBER: Final[dict[str, Callable[..., Any]]] = {
@@ -89,4 +104,5 @@ FORM: Final = Form(
     "functions lose some; near the zeros of log gamma and digamma below zero some 1e-15; other special "
     "values are XLA's; remainders are bit-equal",
     apart=True,
+    unlike=frozenset({"wide-function-real"}),
 )

@@ -12,6 +12,7 @@ from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, evaluation_ns, holds_loop
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Graph
+from graphopt.hlo.module.proto import DType
 from graphopt.machine import CpuCosts, UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -131,9 +132,17 @@ def _readers(users: list[int], fuse: list[bool], readers: list[frozenset[int]]) 
 
 
 def _rates(graph: Graph, costs: CpuCosts) -> NDArray[np.float64]:
-    """Operations per nanosecond, per node."""
+    """Operations per nanosecond, per node.
+
+    Double precision that no argument has is that of forms: chains of simple operations in vector code, which
+    take no longer there than those of single precision.
+    """
     floats = np.isin(graph.dtype, list(FLOATS))
-    return np.where(floats, costs.fused_operations_per_ns, costs.integer_operations_per_ns)
+    rates = np.where(floats, costs.fused_operations_per_ns, costs.integer_operations_per_ns)
+    wide = graph.dtype == DType.F64
+    given = np.array([op.name == "parameter" for op in graph.ops], np.bool_)
+    simple = np.array([op.cost <= 1.0 for op in graph.ops], np.bool_)
+    return rates if (wide & given).any() else np.where(wide & simple, 2.0 * rates, rates)
 
 
 def _in_registers(context: Context, fuse: list[bool]) -> list[bool]:

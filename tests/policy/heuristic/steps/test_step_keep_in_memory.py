@@ -8,10 +8,12 @@ from jax import lax
 from support.captures import capture, captured, nodes, normal
 from support.stepping import check_acts, edit_of, fields_of
 
+from graphopt.forms.functions.circular import cosine, sine
 from graphopt.hlo import rewrite
+from graphopt.hlo.module.proto import DType
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic.steps import heuristic
+from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
 
 NAME = "keep in memory"
 
@@ -61,3 +63,16 @@ def test_a_value_read_several_times_at_one_index_is_computed_once():
         return x[::-1] + x
 
     assert edit_of(NAME, fn, normal(1024, 1024)) is None
+
+
+def test_what_two_functions_of_a_form_share_is_computed_twice():
+    """Its simple operations in double precision take no longer than a trip through memory."""
+
+    def fn(x):
+        with jax.enable_x64(True):
+            return lax.optimization_barrier(sine(x)), lax.optimization_barrier(cosine(x))
+
+    graph = capture(fn, normal(1 << 18)).graph
+    assert (graph.dtype == DType.F64).any()
+    kept = heuristic_steps(graph, (NAME,))
+    assert not (~kept.fuse & graph.default.fuse).any()

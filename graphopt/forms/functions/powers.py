@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.logarithms import exp2, log2_of_bits
-from graphopt.forms.widening import (
+from graphopt.forms.functions.logarithms import exp2, log2_of_bits
+from graphopt.forms.functions.widening import (
     INFINITY_BITS,
     is_negative,
     magnitude_bits,

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.circular import sine_of
-from graphopt.forms.logarithms import log2
-from graphopt.forms.widening import (
+from graphopt.forms.functions.circular import sine_of
+from graphopt.forms.functions.logarithms import log2
+from graphopt.forms.functions.widening import (
     INFINITY_BITS,
     is_negative,
     magnitude_bits,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import (
+from graphopt.forms.functions.widening import (
     WHOLE,
     magnitude_bits,
     nearest,
@@ -76,20 +76,28 @@ def _signed_by(value: Any, whole: Any) -> Any:
     return of_wide_bits(wide_bits(value) ^ odd)
 
 
-def sine(x: Any) -> Any:
-    """sin(x) of a float32 array."""
+def wide_sine(x: Any) -> Any:
+    """sin(x) of a float32 array, float64; of zero, and of denormal numbers, zero."""
     terms = _half_turns(x)
     whole = _nearest(terms)
-    value = _signed_by(sine_of(_less(terms, whole)), whole)
-    return _small_as_it_is(x, value)
+    return _signed_by(sine_of(_less(terms, whole)), whole)
+
+
+def wide_cosine(x: Any) -> Any:
+    """cos(x) of a float32 array, float64: the sine of half a turn's half more."""
+    terms = _half_turns(x)
+    whole = _nearest(terms, 0.5)
+    return _signed_by(sine_of(_less(terms, whole - 0.5)), whole)
+
+
+def sine(x: Any) -> Any:
+    """sin(x) of a float32 array."""
+    return _small_as_it_is(x, wide_sine(x))
 
 
 def cosine(x: Any) -> Any:
-    """cos(x) of a float32 array: the sine of half a turn's half more."""
-    terms = _half_turns(x)
-    whole = _nearest(terms, 0.5)
-    value = _signed_by(sine_of(_less(terms, whole - 0.5)), whole)
-    return lax.convert_element_type(value, np.float32)
+    """cos(x) of a float32 array."""
+    return lax.convert_element_type(wide_cosine(x), np.float32)
 
 
 def tangent(x: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import (
+from graphopt.forms.functions.widening import (
     is_negative,
     magnitude_bits,
     narrowed,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import magnitude_bits, signed
+from graphopt.forms.functions.widening import magnitude_bits, signed
 
 _MANTISSA_BITS: Final = np.uint32((1 << 23) - 1)
 _LARGEST_QUOTIENT: Final = np.float32(2.0**28)

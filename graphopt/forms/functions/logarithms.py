@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.forms.widening import (
+from graphopt.forms.functions.widening import (
     DENORMAL,
     WHOLE,
     nearest,

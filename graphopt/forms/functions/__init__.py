@@ -1,0 +1,1 @@
+"""Functions in vector code of double precision, as jax code."""
