@@ -235,10 +235,13 @@ def main() -> None:
                 taken = timed(pair, 5 * options.seconds)
             found += [] if taken is None else [taken]
     slow = sorted((t for t in found if t.speedup < options.below), key=lambda t: t.speedup)
-    print("| pair | default us | `install()` us | speed-up |")
-    print("| --- | --- | --- | --- |")
+    kind = "float64" if options.x64 else "float32"
+    print("| pair | type | default us | `install()` us | speed-up |")
+    print("| --- | --- | --- | --- | --- |")
     for t in slow:
-        print(f"| {t.name} | {t.default_us:,.0f} | {t.graphopt_us:,.0f} | {t.speedup:.2f}x |")
+        print(
+            f"| {t.name} | {kind} | {t.default_us:,.0f} | {t.graphopt_us:,.0f} | {t.speedup:.2f}x |"
+        )
     mean = math.exp(float(np.mean([math.log(t.speedup) for t in found]))) if found else math.nan
     print(
         f"\n{len(found)} of {len(wanted)} pairs changed: {mean:.2f}x; {len(slow)} below {options.below:g}x"

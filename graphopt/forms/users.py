@@ -6,10 +6,10 @@ them and nothing else reads what lies between.
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import jax.numpy as jnp
 import numpy as np
@@ -47,31 +47,44 @@ class _Program:
     Attributes:
         readers: value -> equations that read it, each once.
         places: value -> where it stands among the program's results.
-        alike: what equations share that jax lowers once for all of them -> those equations.
-        found: the same and a question -> its answer.
+        equations: primitive -> its equations.
+        found: a question, a primitive and types -> the answer.
     """
 
     def __init__(self, jaxpr: Any) -> None:
         """Goes through the program once."""
         self.readers: dict[Any, list[Any]] = defaultdict(list)
         self.places: dict[Any, list[int]] = defaultdict(list)
-        self.alike: dict[Any, list[Any]] = defaultdict(list)
+        self.equations: dict[Any, list[Any]] = defaultdict(list)
         self.found: dict[Any, bool] = {}
         for equation in jaxpr.eqns:
-            self.alike[_kind(equation)].append(equation)
+            self.equations[equation.primitive].append(equation)
             for value in {id(v): v for v in equation.invars if not hasattr(v, "val")}.values():
                 self.readers[value].append(equation)
         for place, value in enumerate(jaxpr.outvars):
             if not hasattr(value, "val"):
                 self.places[value].append(place)
 
+    def all_alike(self, question: str, equation: Any, holds: Callable[[Any], bool]) -> bool:
+        """True if something holds of an equation and all that jax lowers with it; found out once."""
+        types = tuple(v.aval for v in equation.invars)
+        key = question, equation.primitive, types
+        if key not in self.found:
+            same = self.equations[equation.primitive]
+            alike = (e for e in same if tuple(v.aval for v in e.invars) == types)
+            self.found[key] = all(holds(e) for e in alike)
+        return self.found[key]
 
-_program = functools.lru_cache(maxsize=8)(_Program)
-"""Of a traced program; one after the other is lowered, those around it meanwhile."""
+
+_programs: WeakKeyDictionary[Any, _Program] = WeakKeyDictionary()
+"""Of traced programs that live."""
 
 
-def _kind(equation: Any) -> Any:
-    return equation.primitive, tuple(v.aval for v in equation.invars)
+def _program(jaxpr: Any) -> _Program:
+    found = _programs.get(jaxpr)
+    if found is None:
+        found = _programs[jaxpr] = _Program(jaxpr)
+    return found
 
 
 def are_reduced(levels: Sequence[Level]) -> bool:
@@ -83,21 +96,16 @@ def are_reduced(levels: Sequence[Level]) -> bool:
         levels: the equation in its program, that program's call in the program around it, and so on.
     """
     (jaxpr, equation), *outer = levels
-    program, kind = _program(jaxpr), _kind(equation)
-    if ("reduced", kind) not in program.found:
-        program.found["reduced", kind] = all(
-            _is_reduced([(jaxpr, other), *outer]) for other in program.alike[kind]
-        )
-    return program.found["reduced", kind]
+    return _program(jaxpr).all_alike(
+        "reduced", equation, lambda alike: _is_reduced([(jaxpr, alike), *outer])
+    )
 
 
 def are_sliced(levels: Sequence[Level]) -> bool:
     """True if of an equation, and all like it, only parts are read, together less than half of it."""
     jaxpr, equation = levels[0]
-    program, kind = _program(jaxpr), _kind(equation)
-    if ("sliced", kind) not in program.found:
-        program.found["sliced", kind] = all(_is_sliced(program, e) for e in program.alike[kind])
-    return program.found["sliced", kind]
+    program = _program(jaxpr)
+    return program.all_alike("sliced", equation, lambda alike: _is_sliced(program, alike))
 
 
 def _is_sliced(program: _Program, equation: Any) -> bool:
