@@ -22,7 +22,7 @@ from jax.interpreters import mlir
 from graphopt import jax_private
 from graphopt.errors import message
 from graphopt.forms.choosing import Choice, choose
-from graphopt.forms.form import Array, Operation
+from graphopt.forms.form import Array, Form, Operation
 from graphopt.forms.switch import names_in_use
 from graphopt.forms.table import ALL, BY_PRIMITIVE
 from graphopt.forms.users import are_reduced, are_sliced
@@ -242,15 +242,22 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
 
 
 def _with_readers(operation: Operation, primitive: Any) -> Operation:
-    """The operation with what its result is read by, where jax says so."""
-    apart = any(form.apart for form in BY_PRIMITIVE[primitive.name])
-    reduced = primitive.name in own_costs().reduced_functions
-    levels = jax_private.lowered_equations() if apart or reduced else []
+    """The operation with what its result is read by, where that matters and jax says so."""
+    forms = BY_PRIMITIVE[primitive.name]
+    asked = any(form.apart and _allows(form, operation) for form in forms)
+    levels = jax_private.lowered_equations() if asked else []
     if not levels or levels[0][1].primitive is not primitive:
         return operation
-    return replace(
-        operation, reduced=reduced and are_reduced(levels), sliced=apart and are_sliced(levels)
-    )
+    reduced = primitive.name in own_costs().reduced_functions and are_reduced(levels)
+    return replace(operation, reduced=reduced, sliced=are_sliced(levels))
+
+
+def _allows(form: Form, operation: Operation) -> bool:
+    """Whether a form may compute an operation, whoever reads it; one that raises is reported by `choose`."""
+    try:
+        return form.forbids(operation) is None
+    except Exception:
+        return False
 
 
 def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:

@@ -49,7 +49,7 @@ COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
                 "narrow_tile_ns": 4.0,
                 "tiled_element_ns": 0.1,
                 "looped_functions_ns": tables.LOOPED_FUNCTIONS_BEFORE,
-                "tiled_complex_ns": tables.TILED_COMPLEX_BEFORE,
+                "tiled_complex_ns": MappingProxyType({}),
                 "reduced_functions": MappingProxyType({}),
             }
         )

@@ -67,11 +67,6 @@ TILED_COMPLEX: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Operation -> the same in a kernel of complex numbers, of which its code is scalar."""
 
-TILED_COMPLEX_BEFORE: Final[Mapping[str, float]] = MappingProxyType(
-    dict.fromkeys(TILED_COMPLEX, 0.0)
-)
-"""The same before jaxlib 0.11, whose tiled generator is the first to take them."""
-
 LOOPED_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
     {
         "divide": (0.0, 0.0, 2.6),

@@ -38,10 +38,10 @@ RULES: Final = {
 
 def forbids(operation: Operation) -> str | None:
     """Why a function is left to XLA."""
-    kinds = {x.dtype.kind for x in operation.operands}
-    if operation.primitive in _OF_COMPLEX and kinds != {"c"}:
+    of_complex = operation.primitive in _OF_COMPLEX
+    if of_complex and operation.operands[0].dtype.kind != "c":
         return "wide-function-real"
-    wanted = np.complex64 if operation.primitive in _OF_COMPLEX else np.float32
+    wanted = np.complex64 if of_complex else np.float32
     if any(x.dtype != wanted for x in operation.operands):
         return "wide-function-type"
     return "wide-function-sliced" if operation.sliced else None

@@ -15,9 +15,10 @@ from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
 
 LOOP_GENERATOR_ONLY = "bitcast-convert"
+"""An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
+
 _PARTS = {DType.C64: DType.F32, DType.C128: DType.F64}
 """Type of complex numbers -> that of their parts."""
-"""An elementwise operation that XLA's tiled code generator refuses; to its own type it changes nothing."""
 
 
 Body = tuple[ComputationIndex, list[int]]

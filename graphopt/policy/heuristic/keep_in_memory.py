@@ -140,6 +140,8 @@ def _rates(graph: Graph, costs: CpuCosts) -> NDArray[np.float64]:
     floats = np.isin(graph.dtype, list(FLOATS))
     rates = np.where(floats, costs.fused_operations_per_ns, costs.integer_operations_per_ns)
     wide = graph.dtype == DType.F64
+    if not wide.any():
+        return rates
     given = np.array([op.name == "parameter" for op in graph.ops], np.bool_)
     simple = np.array([op.cost <= 1.0 for op in graph.ops], np.bool_)
     return rates if (wide & given).any() else np.where(wide & simple, 2.0 * rates, rates)
