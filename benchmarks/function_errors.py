@@ -1,7 +1,8 @@
-"""Largest errors of functions of single precision: in their form, and as XLA computes them by itself.
+"""Largest errors of functions: in their form, and as XLA computes them by itself.
 
-Arguments are floats taken at equal distances among all of a range, by their bits, so that every exponent
-has its share. The second argument of a function of two is made for each so that results fall everywhere.
+Arguments of single precision are floats taken at equal distances among all of a range, by their bits, so that
+every exponent has its share; those of double precision are drawn, half with exponents alike, half near one.
+The second argument of a function of two is made for each so that results fall everywhere.
 The true value is computed in extended precision. Denormal numbers, which XLA takes for zeros, are left out
 as arguments and as results.
 """
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 
 from benchmarks.progress import counted
 from graphopt import forms
+from graphopt.forms.doubles.circular import FARTHEST
 
-Floats = NDArray[np.float32]
+Floats = NDArray[Any]
 Extended = NDArray[np.longdouble]
 
 CHUNK: Final = 1 << 20
-_TINY: Final = float(np.finfo(np.float32).tiny)
 _PI: Final = np.longdouble("3.14159265358979323846264338327950288")
 _FAR: Final = 24
 """Series of Stirling's kind are taken from here on: their last term is below 2^-64."""
@@ -85,8 +86,9 @@ def digamma(x: Extended) -> Extended:
 def _log_uniform(x: Floats, rng: np.random.Generator, low: float, high: float) -> Floats:
     """Numbers of either sign that are `x` times powers of two."""
     factors = np.exp2(rng.uniform(low, high, x.shape)) * rng.choice([-1.0, 1.0], x.shape)
-    largest = float(np.finfo(np.float32).max)
-    return np.clip(x.astype(np.float64) * factors, -largest, largest).astype(np.float32)
+    largest = float(np.finfo(x.dtype).max)
+    with np.errstate(over="ignore"):
+        return np.clip(x.astype(np.float64) * factors, -largest, largest).astype(x.dtype)
 
 
 def _exponents(x: Floats, rng: np.random.Generator) -> Floats:
@@ -132,6 +134,21 @@ CASES: Final = (
 )
 """What is measured, in this order."""
 
+DOUBLE_CASES: Final = (
+    Case("acos", np.arccos, -1.0, 1.0),
+    Case("asin", np.arcsin, -1.0, 1.0),
+    Case("atan", np.arctan),
+    Case("atan2", np.arctan2, second=lambda x, rng: _log_uniform(x, rng, -60, 60)),
+    Case("cbrt", np.cbrt),
+    Case("cos", np.cos, -FARTHEST, FARTHEST),
+    Case("log", np.log, 0.0),
+    Case("log1p", np.log1p, -1.0),
+    Case("sin", np.sin, -FARTHEST, FARTHEST),
+    Case("tan", np.tan, -FARTHEST, FARTHEST),
+)
+"""The same of double precision."""
+_EXPONENTS: Final = (-60.0, 1000.0)
+
 
 @dataclass(frozen=True)
 class Error:
@@ -152,30 +169,46 @@ def arguments(case: Case, every: int) -> Iterator[tuple[Floats, ...]]:
     for first in range(0, 1 << 32, every * CHUNK):
         bits = np.arange(first, min(first + every * CHUNK, 1 << 32), every, dtype=np.uint64)
         x = bits.astype(np.uint32).view(np.float32)
-        x = x[(x >= case.low) & (x <= case.high) & (np.abs(x) >= _TINY) & np.isfinite(x)]
+        x = x[(x >= case.low) & (x <= case.high) & (np.abs(x) >= np.finfo(x.dtype).tiny)]
+        x = x[np.isfinite(x)]
         if x.size:
             yield (x,) if case.second is None else (x, case.second(x, rng))
+
+
+def doubles(case: Case, chunks: int) -> Iterator[tuple[Floats, ...]]:
+    """Numbers of double precision of a case's range, in chunks, each with its second argument."""
+    rng = np.random.default_rng(0)
+    lowest, highest = _EXPONENTS
+    highest = min(highest, float(np.log2(case.high)))
+    for _ in range(chunks):
+        spread = np.exp2(rng.uniform(lowest, highest, CHUNK)) * rng.choice([-1.0, 1.0], CHUNK)
+        near = rng.choice([-1.0, 1.0], CHUNK) * (1 - np.exp2(rng.uniform(-50, 0, CHUNK)))
+        x = np.concatenate([spread, near])
+        x = x[(x >= case.low) & (x <= case.high)]
+        yield (x,) if case.second is None else (x, case.second(x, rng))
 
 
 def largest(case: Case, computed: Any, args: tuple[Floats, ...]) -> Error:
     """The largest error among results, denormal and infinite true values apart."""
     with np.errstate(all="ignore"):
         true = case.true(*[a.astype(np.longdouble) for a in args])
-        rounded = true.astype(np.float32)
-        counts = np.isfinite(rounded) & (np.abs(rounded) >= _TINY)
-        units = np.abs(computed - true) / np.ldexp(np.longdouble(1), np.frexp(rounded)[1] - 24)
+        rounded = true.astype(args[0].dtype)
+        kind = np.finfo(rounded.dtype)
+        counts = np.isfinite(rounded) & (np.abs(rounded) >= kind.tiny)
+        place = np.frexp(rounded)[1] - kind.nmant - 1
+        units = np.abs(computed - true) / np.ldexp(np.longdouble(1), place)
     units = np.where(counts, np.where(np.isnan(units), np.inf, units), 0)
     place = int(np.argmax(units))
     return Error(float(units[place]), tuple(float(a[place]) for a in args))
 
 
-def measure(case: Case, every: int) -> tuple[int, Error, Error]:
-    """Floats tried, and the largest errors of the form and of XLA's way."""
+def measure(case: Case, chosen_among: Iterator[tuple[Floats, ...]]) -> tuple[int, Error, Error]:
+    """Arguments tried, and the largest errors of the form and of XLA's way."""
     function = getattr(lax, case.name)
     count, ours, default = 0, Error(), Error()
     with forms.enabled(always=True) as chosen:
         form = jax.jit(lambda *a: function(*a))
-        for args in arguments(case, every):
+        for args in chosen_among:
             count += len(args[0])
             ours = max(ours, largest(case, np.asarray(form(*args)), args), key=lambda e: e.units)
             with forms.disabled():
@@ -186,19 +219,22 @@ def measure(case: Case, every: int) -> tuple[int, Error, Error]:
     return count, ours, default
 
 
-def table(every: int, only: str = "") -> Iterator[str]:
+def table(every: int, only: str = "", *, double: bool = False) -> Iterator[str]:
     """Lines of a Markdown table.
 
     Args:
         every: distance of the floats that are tried.
         only: how names begin.
+        double: functions of double precision, as many numbers.
     """
-    yield "| function | arguments | floats | form | form, at | XLA | XLA, at |"
+    yield "| function | arguments | numbers | form | form, at | XLA | XLA, at |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    with counted(CASES, "functions tried") as rest:
+    chunks = -(-(1 << 32) // (2 * every * CHUNK))
+    with counted(DOUBLE_CASES if double else CASES, "functions tried") as rest:
         for case in rest:
             if case.name.startswith(only):
-                count, ours, default = measure(case, every)
+                tried = doubles(case, chunks) if double else arguments(case, every)
+                count, ours, default = measure(case, tried)
                 span = (
                     "all" if case.low == -case.high == -np.inf else f"{case.low:g} to {case.high:g}"
                 )

@@ -1,7 +1,7 @@
 """What functions of short arrays cost in native code, alone and packed, and how exact forms of functions are.
 
     python -m benchmarks.functions [--only tanh] [--f64]
-    python -m benchmarks.functions --errors [--every 257] [--only atan]
+    python -m benchmarks.functions --errors [--f64] [--every 257] [--only atan]
 
 A loop of 500 iterations carries eight arrays and applies one function, a multiplication and an addition to
 each. These are the figures behind `graphopt.policy.heuristic.pack`. Errors: see `benchmarks.function_errors`.
@@ -103,11 +103,11 @@ def main() -> None:
         "--every", type=int, default=257, help="distance of the floats for --errors"
     )
     options = parser.parse_args()
+    jax.config.update("jax_enable_x64", options.f64)  # type: ignore[no-untyped-call]
     if options.errors:
-        for line in function_errors.table(options.every, options.only):
+        for line in function_errors.table(options.every, options.only, double=options.f64):
             print(line, flush=True)
         return
-    jax.config.update("jax_enable_x64", options.f64)  # type: ignore[no-untyped-call]
     dtype = np.float64 if options.f64 else np.float32
     sizes = [(size, False) for size in SIZES] + [(size, True) for size in PACKED_SIZES]
     heads = [f"{ARRAYS} x {size}{', packed' if packed else ''}" for size, packed in sizes]

@@ -9,6 +9,7 @@ from graphopt.forms.element_loops import row as element_loops
 from graphopt.forms.form import Form
 from graphopt.forms.rows import (
     cumulative_scan,
+    double_functions,
     extreme_places,
     packed_sort,
     pool_gradient,
@@ -20,6 +21,7 @@ from graphopt.forms.rows import (
 FORMS: Final[tuple[Form, ...]] = (
     *convolutions.FORMS,
     cumulative_scan.FORM,
+    double_functions.FORM,
     element_loops.FORM,
     extreme_places.FORM,
     packed_sort.FORM,
@@ -33,6 +35,7 @@ FORMS: Final[tuple[Form, ...]] = (
 RULES: Final[dict[str, str]] = {
     **convolutions.RULES,
     **cumulative_scan.RULES,
+    **double_functions.RULES,
     **element_loops.RULES,
     **extreme_places.RULES,
     **packed_sort.RULES,

@@ -26,7 +26,7 @@ _ON_THE_WAY: Final = frozenset(
 )
 """Primitives that become operations of the kernel library."""
 
-_TYPES: Final = frozenset({np.dtype(np.float32), np.dtype(jnp.bfloat16)})
+_TYPES: Final = frozenset({np.dtype(t) for t in (jnp.bfloat16, np.float32, np.float64)})
 
 _REDUCTIONS: Final = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 

@@ -137,7 +137,25 @@ WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyTy
 """Primitives of jax in single precision, exponential and logarithm of complex numbers: an element by XLA, an
 element in vector code, and a start."""
 
-REDUCED_FUNCTIONS: Final[Mapping[str, float]] = MappingProxyType(
-    {"cos": 0.6, "sin": 0.6, "tan": 0.8}
+DOUBLE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
+    {
+        "acos": (7.0, 0.9, 30_000.0),
+        "asin": (7.0, 0.9, 30_000.0),
+        "atan": (4.1, 1.9, 30_000.0),
+        "atan2": (7.6, 2.8, 30_000.0),
+        "cbrt": (7.0, 1.6, 30_000.0),
+        "cos": (4.3, 1.4, 60_000.0),
+        "log": (1.65, 0.95, 60_000.0),
+        "log1p": (2.3, 1.0, 40_000.0),
+        "rem": (6.7, 1.3, 40_000.0),
+        "sin": (4.3, 1.4, 60_000.0),
+        "tan": (4.7, 2.3, 60_000.0),
+    }
 )
-"""Those that the kernel library computes where a reduction follows: an element."""
+"""The same in double precision."""
+
+REDUCED_FUNCTIONS: Final[Mapping[str, float]] = MappingProxyType(
+    {"cos": 0.6, "log": 0.6, "log1p": 0.6, "sin": 0.6, "tan": 0.8}
+)
+"""Those that the kernel library computes where a reduction follows: an element of single precision, half an
+element of double precision."""

@@ -275,6 +275,9 @@ class CpuCosts:
     wide_functions: Mapping[str, tuple[float, float, float]] = fact(
         tables.WIDE_FUNCTIONS, "ns", "Functions by XLA and in vector code, on all cores", OPERATIONS
     )
+    double_functions: Mapping[str, tuple[float, float, float]] = fact(
+        tables.DOUBLE_FUNCTIONS, "ns", "The same of double precision", OPERATIONS
+    )
 
     place_ns: Mapping[str, float] = fact(
         tables.PLACES, "ns per element", "Places of maxima and minima, on all cores", OPERATIONS
@@ -288,10 +291,7 @@ class CpuCosts:
         12, "elements", "Groups of so many channels are narrow products", CONVOLUTIONS
     )
     grouped_convolution_ns: tuple[float, float, float, float] = fact(
-        (2.0, 0.8, 0.3, 0.14),
-        "ns",
-        "A convolution by XLA in groups of one channel, of few, of some, of more",
-        CONVOLUTIONS,
+        (2.0, 0.8, 0.3, 0.14), "ns", "XLA's in groups of one, few, some, more", CONVOLUTIONS
     )
     window_ns: float = fact(
         0.13, "ns", "A gradient of a convolution by its weights, by XLA", CONVOLUTIONS

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from support.captures import normal
 
@@ -90,3 +91,15 @@ def test_forms_leave_them_to_a_library_that_knows_them():
     assert forms(REDUCED["product of two"]) == {"sin", "cos"} - known
     assert forms(OTHERS["selected"]) == {"sin"}
     assert forms(lambda x: jnp.arctan(x).sum(1)) == {"atan"}
+
+
+def test_so_do_those_of_double_precision():
+    def forms(fn):
+        with jax.enable_x64(True), enabled() as choices:
+            jax.jit(lambda x: fn(x)).lower(normal(512, 1024).astype(np.float64))
+        return {choice.operation.primitive for choice in choices if choice.form is not None}
+
+    known = {"sin", "log1p"} & set(own_costs().reduced_functions)
+    assert forms(lambda x: (jnp.sin(x) + jnp.log1p(x)).sum(1)) == {"sin", "log1p"} - known
+    assert forms(lambda x: jnp.sin(x) + jnp.log1p(x)) == {"sin", "log1p"}
+    assert forms(lambda x: jnp.arctan(x).max(0)) == {"atan"}

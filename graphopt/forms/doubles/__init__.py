@@ -1,0 +1,1 @@
+"""Functions of double precision in vector code, as jax code."""
