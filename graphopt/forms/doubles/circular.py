@@ -42,6 +42,8 @@ _COSINE: Final = (
     -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.13596475577881948265e-11,
 )  # fmt: skip
 """(cos(r) - 1 + r^2 / 2) / r^4 in r * r, the same."""
+_HALF_PI: Final = 1.5707963267948966
+_QUARTER_PI: Final = 0.7853981633974483
 _SMALL: Final = 2.0**-27
 """Sine and tangent of smaller magnitudes are the argument, rounded."""
 _ONE: Final = np.uint64(1)
@@ -114,6 +116,22 @@ def _near_tangent(x: Any) -> Any:
     product, lost = product_of(value, below)
     rest = ((above - product) - lost) + (above_low - value * below_low)
     return lax.select(lax.abs(x) < _SMALL, x, value + rest * inverse)
+
+
+def sine_near(angle: Any) -> Any:
+    """sin of angles up to half of pi either way, to some 1e-16 of it."""
+    over = lax.abs(angle) > _QUARTER_PI
+    rest = _HALF_PI - lax.abs(angle)
+    r = lax.select(over, rest, angle)
+    z = r * r
+    (large, small), (one, rest) = _sine_of(r, 0.0, z), _cosine_of(r, 0.0, z)
+    sign = where(over & (angle < 0.0), -1.0, 1.0)
+    return sign * lax.select(over, one + rest, large + small)
+
+
+def cosine_near(angle: Any) -> Any:
+    """cos of the same."""
+    return sine_near(_HALF_PI - lax.abs(angle))
 
 
 def _within(x: Any, near: Callable[[Any], Any], default: Callable[[Any], Any]) -> Any:

@@ -16,6 +16,8 @@ import numpy as np
 
 from graphopt.forms.doubles.circular import cosine, sine, tangent
 from graphopt.forms.doubles.cube_roots import cube_root
+from graphopt.forms.doubles.error_inverse import inverse_error_function
+from graphopt.forms.doubles.gammas import digamma, log_gamma
 from graphopt.forms.doubles.inverse_circular import (
     arc_cosine,
     arc_sine,
@@ -69,6 +71,9 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "atan2": arc_tangent_of_two,
     "cbrt": cube_root,
     "cos": cosine,
+    "digamma": digamma,
+    "erf_inv": inverse_error_function,
+    "lgamma": log_gamma,
     "log": logarithm,
     "log1p": logarithm_of_one_more,
     "rem": remainder,
@@ -86,7 +91,8 @@ FORM: Final = Form(
     exact=False,
     accuracy="below 0.97 units in the last place of the true value (XLA's: 0.5 to 3.2); special values are "
     "XLA's; denormal arguments, of which XLA's functions lose some, are kept or, in arc tangents, taken for "
-    "zero beside others; remainders are bit-equal",
+    "zero beside others; remainders are bit-equal; log gamma, digamma and the inverse error function are "
+    "XLA's approximations, equal to some 1e-15",
     apart=True,
     unlike=frozenset({"double-function-type"}),
 )
