@@ -45,9 +45,11 @@ def normal(*shapes: tuple[int, ...], dtype: str = "float32", scale: float = 1.0)
     return lambda rng: [(rng.normal(size=shape) * scale).astype(dtype) for shape in shapes]
 
 
-def uniform(*shapes: tuple[int, ...], low: float = 0.0, high: float = 1.0) -> Maker:
-    """Uniform numbers of these shapes, single precision."""
-    return lambda rng: [rng.uniform(low, high, shape).astype(np.float32) for shape in shapes]
+def uniform(
+    *shapes: tuple[int, ...], low: float = 0.0, high: float = 1.0, dtype: str = "float32"
+) -> Maker:
+    """Uniform numbers of these shapes."""
+    return lambda rng: [rng.uniform(low, high, shape).astype(dtype) for shape in shapes]
 
 
 def integers(*shapes: tuple[int, ...], high: int = 1000, dtype: str = "int32") -> Maker:

@@ -140,9 +140,12 @@ element in vector code, and a start."""
 DOUBLE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyType(
     {
         "acos": (7.0, 0.9, 30_000.0),
+        "acosh": (5.5, 2.3, 40_000.0),
         "asin": (7.0, 0.9, 30_000.0),
+        "asinh": (5.5, 2.6, 40_000.0),
         "atan": (4.1, 1.9, 30_000.0),
         "atan2": (7.6, 2.8, 30_000.0),
+        "atanh": (5.5, 2.0, 40_000.0),
         "cbrt": (7.0, 1.6, 30_000.0),
         "cos": (4.3, 1.4, 60_000.0),
         "digamma": (14.0, 4.7, 30_000.0),

@@ -20,9 +20,12 @@ EDGES = np.array([*SMALL, *MIDDLE, *LARGE])
 TINY = np.finfo(np.float64).tiny
 TRUE = {
     "acos": np.arccos,
+    "acosh": np.arccosh,
     "asin": np.arcsin,
+    "asinh": np.arcsinh,
     "atan": np.arctan,
     "atan2": np.arctan2,
+    "atanh": np.arctanh,
     "cbrt": np.cbrt,
     "cos": np.cos,
     "log": np.log,
@@ -30,6 +33,8 @@ TRUE = {
     "sin": np.sin,
     "tan": np.tan,
 }
+UNITS = {"acosh": 2.5, "asinh": 2.0, "atanh": 2.0}
+"""How many units in the last place, where it may be more than one."""
 OF_XLA = {
     "digamma": special.digamma,
     "erf_inv": special.erfinv,
@@ -96,10 +101,10 @@ def errors(name, found, *args):
 
 
 @pytest.mark.parametrize("name", sorted(TRUE))
-def test_functions_are_within_a_unit_in_the_last_place(name):
+def test_functions_are_right_to_the_last_place(name):
     args = arguments(name)
     found = errors(name, computed(name, *args), *args)
-    assert found.size > 1000 and found.max() < 0.97
+    assert found.size > 1000 and found.max() < UNITS.get(name, 0.97)
 
 
 @pytest.mark.parametrize("name", CIRCULAR)
@@ -178,7 +183,7 @@ def test_remainders_by_one_number_are_those_of_xla_bit_for_bit(y):
 
 @pytest.mark.parametrize("name", [*sorted(TRUE | OF_XLA), "rem"])
 def test_forms_are_used_in_programs_and_gradients(name):
-    args = [np.linspace(0.1, 0.9, 300_000)] * (2 if name in OF_TWO else 1)
+    args = [np.linspace(0.1, 0.9, 300_000) + (name == "acosh")] * (2 if name in OF_TWO else 1)
     gradient = jax.grad(lambda *a: getattr(lax, name)(*a).sum())
 
     def loop(x, *_):

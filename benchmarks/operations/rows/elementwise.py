@@ -68,6 +68,12 @@ WHOLE: tuple[tuple[str, Any, str], ...] = (
     ("bitwise_and", jnp.bitwise_and, "bitwise_and"), ("gcd", jnp.gcd, "gcd"),
 )  # fmt: skip
 
+DOUBLE = frozenset(
+    "arccos arccosh arcsin arcsinh arctan arctan2 arctanh cos digamma erf erfinv fmod gammaln log log10 "
+    "log1p logit ndtri power remainder sigmoid sin sinc tan tanh".split()
+)
+"""Those that are measured in double precision as well."""
+
 
 def find(torch: Any, name: str) -> Any:
     """A function of PyTorch by its dotted name."""
@@ -85,7 +91,18 @@ ROWS: tuple[Row, ...] = (
         Row(f"functions.{name}", fn, planes(make=uniform, **span), _named(other))
         for name, fn, other, span in FUNCTIONS
     ),
-    Row("functions.sin, double", jnp.sin, planes(dtype="float64"), _named("sin")),
+    *(
+        Row(f"functions.{name}, double", fn, planes(make=uniform, dtype="float64", **span), _named(other))
+        for name, fn, other, span in FUNCTIONS
+        if name in DOUBLE
+    ),
+    *(
+        Row(f"functions.{name}, double", fn, planes(2, uniform, low=0.1, high=5.0, dtype="float64"),
+            _named(other))
+        for name, fn, other in PAIRS
+        if name in DOUBLE
+    ),
+    Row("functions.cbrt, double", jnp.cbrt, planes(dtype="float64"), numpy=special.cbrt),
     Row("functions.exp, double", jnp.exp, planes(dtype="float64"), _named("exp")),
     Row("functions.tanh, bfloat16", lambda x: jnp.tanh(x.astype(jnp.bfloat16)), planes(),
         lambda T, x: T.tanh(x.bfloat16())),
