@@ -86,11 +86,14 @@ def gradient_of(pool):
 
 
 @settings(max_examples=10, deadline=None)
-@given(windows(longest=3), st.booleans(), st.booleans(), st.integers(0, 9))
-def test_gradients_of_pools_have_the_bits_of_xla(window, largest, special, seed):
-    shape, sizes, strides, padding, _ = window
+@given(windows(longest=3), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 9))
+def test_gradients_of_pools_have_the_bits_of_xla(window, channels_last, largest, special, seed):
     reducer, start = REDUCERS["max" if largest else "min"]
-    shape, sizes, strides, padding = (*shape, 3), (*sizes, 1), (*strides, 1), (*padding, (0, 0))
+    channels = (3 if channels_last else 9), 1, 1, (0, 0)
+    shape, sizes, strides, padding = (
+        (*along, one) if channels_last else (one, *along)
+        for along, one in zip(window, channels, strict=False)
+    )
 
     def pool(x):
         return lax.reduce_window(x, np.float32(start), reducer, sizes, strides, padding)
@@ -102,6 +105,19 @@ def test_gradients_of_pools_have_the_bits_of_xla(window, largest, special, seed)
         return
     found = jax.jit(lambda g, x: pool_gradient.compute(operation, [g, x])[0])(g, x)
     assert_same_bits(found, jax.jit(gradient_of(pool))(x, g))
+
+
+def test_few_channels_in_front_leave_gradients_to_xla():
+    def rule(channels):
+        def pool(x):
+            return lax.reduce_window(x, -np.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+
+        x, g = (jnp.zeros((1, channels, side, side), jnp.float32) for side in (32, 16))
+        return pool_gradient.forbids(
+            operation_of(gradient_of(pool), "select_and_scatter_add", x, g)
+        )
+
+    assert (rule(3), rule(8)) == ("pool-gradient-minor", None)
 
 
 def test_a_training_step_takes_both_forms_under_vmap():

@@ -8,6 +8,7 @@ and with its ties; every element then adds up the gradients of the windows that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any, Final
@@ -24,20 +25,22 @@ MAX_WINDOW: Final = 32
 """Elements of the largest window: each is a slice and a comparison in the loop's code."""
 MAX_COVER: Final = 16
 """Windows that may hold one element."""
+LANES: Final = 8
+"""A dimension of so many elements may be brought to the end, for vector code."""
 
 RULES: Final = {
     "pool-gradient-type": "elements are no numbers of single or double precision",
     "pool-gradient-empty": "the operation has no elements, or its window has one",
     "pool-gradient-window": "the window has too many elements, or too many windows hold an element",
     "pool-gradient-padding": "padding is negative",
-    "pool-gradient-minor": "windows lie along the innermost dimension",
+    "pool-gradient-minor": "windows lie along the innermost dimension, and no other is long and without",
 }
 
 
 def forbids(operation: Operation) -> str | None:
     """Why a gradient of a pool is left to XLA."""
     params, (source, x) = operation.params, operation.operands
-    sizes, strides = params["window_dimensions"], params["window_strides"]
+    sizes = params["window_dimensions"]
     if source.dtype != x.dtype or x.dtype not in (np.float32, np.float64):
         return "pool-gradient-type"
     if source.size == 0 or x.size == 0 or prod(sizes) == 1:
@@ -46,7 +49,7 @@ def forbids(operation: Operation) -> str | None:
         return "pool-gradient-window"
     if any(n < 0 for side in params["padding"] for n in side):
         return "pool-gradient-padding"
-    return "pool-gradient-minor" if sizes[-1] != 1 or strides[-1] != 1 else None
+    return "pool-gradient-minor" if _order(operation) is None else None
 
 
 def times(operation: Operation, costs: CpuCosts) -> Times:
@@ -58,16 +61,43 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
     form += x.size * prod(_windows(operation).covers) * wide * costs.shift_spread_ns
     if any(p != (0, 0) for p in map(tuple, operation.params["padding"])):
         form += x.size * wide * costs.pad_ns
+    if _order(operation) != tuple(range(len(x.dims))):
+        form += (2 * x.size + source.size) * wide * costs.convolution_turn_ns
     return Times(default, form + costs.pool_call_ns)
 
 
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     """The place of each window's winner, and for each element the gradients of windows it won."""
-    source, x = operands
-    places = _places(operation, x)
+    order = _order(operation)
+    assert order is not None  # the rule
+    turned = _turned(operation, order)
+    source, x = (lax.transpose(operand, order) for operand in operands)
     # One kernel finds the places, the other reads each of them once per window that holds an element.
-    places = lax.optimization_barrier(places)
-    return [spread(_windows(operation), source, places)]
+    places = lax.optimization_barrier(_places(turned, x))
+    return [lax.transpose(spread(_windows(turned), source, places), np.argsort(order))]
+
+
+def _order(operation: Operation) -> tuple[int, ...] | None:
+    """Dimensions in an order that ends with one without windows; None where all such are short."""
+    params, dims = operation.params, operation.operands[1].dims
+    steps = zip(params["window_dimensions"], params["window_strides"], strict=True)
+    free = [axis for axis, step in enumerate(steps) if step == (1, 1)]
+    if free and free[-1] == len(dims) - 1:
+        return tuple(range(len(dims)))
+    last = max(free, key=lambda axis: dims[axis], default=None)
+    if last is None or dims[last] < LANES:
+        return None
+    return (*(axis for axis in range(len(dims)) if axis != last), last)
+
+
+def _turned(operation: Operation, order: Sequence[int]) -> Operation:
+    """The operation on arrays whose dimensions are in another order."""
+    named = ("window_dimensions", "window_strides", "padding")
+    turned = {name: tuple(operation.params[name][axis] for axis in order) for name in named}
+    operands = tuple(
+        replace(x, dims=tuple(x.dims[axis] for axis in order)) for x in operation.operands
+    )
+    return replace(operation, operands=operands, params={**operation.params, **turned})
 
 
 def _places(operation: Operation, x: Any) -> Any:
