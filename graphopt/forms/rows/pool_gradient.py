@@ -33,7 +33,7 @@ RULES: Final = {
     "pool-gradient-empty": "the operation has no elements, or its window has one",
     "pool-gradient-window": "the window has too many elements, or too many windows hold an element",
     "pool-gradient-padding": "padding is negative",
-    "pool-gradient-minor": "windows lie along the innermost dimension, and no other is long and without",
+    "pool-gradient-minor": "windows lie along the innermost of two dimensions, or no other is long",
 }
 
 
@@ -85,7 +85,8 @@ def _order(operation: Operation) -> tuple[int, ...] | None:
     if free and free[-1] == len(dims) - 1:
         return tuple(range(len(dims)))
     last = max(free, key=lambda axis: dims[axis], default=None)
-    if last is None or dims[last] < LANES:
+    # Of matrices XLA's scatter is as fast as what their transposes take.
+    if last is None or dims[last] < LANES or len(dims) < 3:
         return None
     return (*(axis for axis in range(len(dims)) if axis != last), last)
 
