@@ -11,12 +11,7 @@ import numpy as np
 from jax import lax
 
 from graphopt.forms.doubles.exact import UNITS_OF_DENORMAL, half, magnitude_parts, signed
-from graphopt.forms.functions.widening import (
-    of_wide_bits,
-    polynomial,
-    where,
-    wide_bits,
-)
+from graphopt.forms.functions.widening import of_wide_bits, polynomial, where, wide_bits
 
 _GUESS: Final = np.int32(715094163)
 """A third of a number's upper word and this are that of its cube root, to 5 %."""
@@ -40,7 +35,8 @@ def cube_root(x: Any) -> Any:
     guess = lax.convert_element_type(third + _GUESS, np.uint64)
     t = of_wide_bits(lax.shift_left(guess, lax.full_like(guess, _WORD)))
     t = half(t * polynomial(_CUBE_ROOT, (t * t) * (t / a)))
-    r = 0.5 * (a / (0.5 * (t * t)))  # XLA writes quotients that several operations read to memory
+    # XLA writes a quotient that several operations read to memory: only a product reads this one.
+    r = 0.5 * (a / (0.5 * (t * t)))
     t = t + t * ((r - t) / ((t + t) + r))
     t = t * where(more < 0.0, 2.0 ** (-UNITS_OF_DENORMAL // 3), 1.0)
     return lax.select(usual, signed(t, x), x)

@@ -15,8 +15,6 @@ from graphopt.forms.functions.widening import of_wide_bits, where, wide_bits
 
 _HALF: Final = np.uint64(0xFFFFFFFFF8000000)
 """Sign, exponent and 26 bits of the number."""
-_WORD: Final = np.uint64(0xFFFFFFFF00000000)
-"""The same of 21 bits."""
 _SIGN: Final = np.uint64(1 << 63)
 _UNITS: Final = np.uint64(0x4330000000000000)
 """Bits of 2^52: a whole number below it in their place is added to it."""
@@ -24,7 +22,6 @@ DENORMAL: Final = np.uint64(1 << 52)
 """Magnitudes below are denormal, as bits."""
 _LEAST: Final = 2.0**-900
 """Parts of smaller products may be denormal."""
-INFINITY_BITS: Final = np.uint64(0x7FF0000000000000)
 UNITS_OF_DENORMAL: Final = 1074
 """Denormal numbers are whole multiples of two to minus this."""
 
@@ -69,11 +66,6 @@ def half(a: Any) -> Any:
     return of_wide_bits(wide_bits(a) & _HALF)
 
 
-def word(a: Any) -> Any:
-    """The number cut to 21 bits: the product with one of 32 is exact."""
-    return of_wide_bits(wide_bits(a) & _WORD)
-
-
 def sum_of(large: Any, small: Any) -> tuple[Any, Any]:
     """The sum and what rounding takes from it; ``small`` is no larger than the other (Dekker 1971)."""
     total = large + small
@@ -91,9 +83,8 @@ def product_of(a: Any, b: Any) -> tuple[Any, Any]:
 
 def quotient_of(above: Any, below: Any) -> tuple[Any, Any]:
     """The quotient and what it lacks, to about 2^-100 of it; nothing of the smallest."""
-    found = 0.5 * (
-        above / (0.5 * below)
-    )  # XLA writes quotients that several operations read to memory
+    # XLA writes a quotient that several operations read to memory: only a product reads this one.
+    found = 0.5 * (above / (0.5 * below))
     product, rest = product_of(found, below)
     moderate = (found > _LEAST) & (above > _LEAST)
     return found, where(moderate, ((above - product) - rest) / below, 0.0)
