@@ -155,6 +155,24 @@ def _pool_2(x: Any) -> Any:
     return linen.max_pool(x, (2, 2), (2, 2))
 
 
+def _channels_first(name: str, size: int, stride: int, along: int, shapes: Any, torch: Any) -> Row:
+    """The gradient of a pool along the last dimensions."""
+    window, step = ((*[1] * (len(shapes[0]) - along), *[n] * along) for n in (size, stride))
+
+    def pool(x: Any) -> Any:
+        return lax.reduce_window(x, -jnp.inf, lax.max, window, step, "VALID")
+
+    return Row(
+        f"pools.{name}, channels first, gradient", _with_gradients(pool, 1),
+        three(normal, [_last_first(shape) for shape in shapes]),
+        lambda T, x: _gradients(T, torch, x),
+    )  # fmt: skip
+
+
+def _last_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[0], shape[-1], *shape[1:-1]
+
+
 POOLS: tuple[Row, ...] = (
     _pool("maximum 2x2", _pool_2, _max_pool),
     _pool("maximum 2x2, gradient", _with_gradients(_pool_2, 1),
@@ -170,6 +188,11 @@ POOLS: tuple[Row, ...] = (
     _pool("mean of all places", lambda x: jnp.mean(x, (1, 2)), lambda T, x: T.mean(x, (2, 3))),
     _pool("maximum of sequences", lambda x: linen.max_pool(x, (4,), (4,)),
           lambda T, x: T.nn.functional.max_pool1d(x, 4), shapes=SEQUENCES),
+    _channels_first("maximum 2x2", 2, 2, 2, IMAGES, _max_pool),
+    _channels_first("maximum 3x3, stride 2", 3, 2, 2, IMAGES,
+                    lambda T, x: T.nn.functional.max_pool2d(x, 3, 2)),
+    _channels_first("maximum of sequences", 4, 4, 1, SEQUENCES,
+                    lambda T, x: T.nn.functional.max_pool1d(x, 4)),
 )  # fmt: skip
 
 HEADS = ((1, 16, 2, 8), (8, 256, 4, 16), (4, 1024, 8, 64))
