@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from graphopt.forms.doubles.exact import product_of, signed
+from graphopt.forms.functions.remainders import by_number
 from graphopt.forms.functions.widening import quotient, where, wide_bits
 
 _FRACTION: Final = np.uint64((1 << 52) - 1)
@@ -23,17 +24,8 @@ _SMALLEST_DIVISOR: Final = 2.0**-900
 
 
 def remainder_by_number(x: Any, y: Any) -> Any:
-    """The same with one divisor for all: float64 of no dimensions.
-
-    Remainders by a power of two that is a constant of the program compile to a few vector operations. XLA
-    settles the choice when it compiles, and what it computes quickly stays with it.
-    """
-    quick = wide_bits(y) & _FRACTION == 0
-    ways = (
-        lambda x, y: remainder(x, lax.full_like(x, y)),
-        lambda x, y: lax.rem(x, lax.full_like(x, y)),
-    )
-    return lax.switch(lax.convert_element_type(quick, np.int32), ways, x, y)
+    """The same with one divisor for all: float64 of no dimensions."""
+    return by_number(remainder, wide_bits(y) & _FRACTION == 0, x, y)
 
 
 def remainder(x: Any, y: Any) -> Any:

@@ -9,6 +9,7 @@ All of it must be traced under ``jax.enable_x64(True)``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -23,14 +24,24 @@ _SMALLEST_DIVISOR: Final = np.float32(2.0**-100)
 
 
 def remainder_by_number(x: Any, y: Any) -> Any:
-    """The same with one divisor for all: float32 of no dimensions.
+    """The same with one divisor for all: float32 of no dimensions."""
+    return by_number(remainder, magnitude_bits(y) & _MANTISSA_BITS == 0, x, y)
+
+
+def by_number(form: Callable[[Any, Any], Any], quick: Any, x: Any, y: Any) -> Any:
+    """Remainders of an array by one number, in a form unless XLA computes them quickly.
 
     Remainders by a power of two that is a constant of the program compile to a few vector operations. XLA
     settles the choice when it compiles, and what it computes quickly stays with it.
+
+    Args:
+        form: remainders of two arrays of one shape.
+        quick: whether the number is a power of two; bool of no dimensions.
+        x: the array.
+        y: the number, of its type and of no dimensions.
     """
-    quick = magnitude_bits(y) & _MANTISSA_BITS == 0
     ways = (
-        lambda x, y: remainder(x, lax.full_like(x, y)),
+        lambda x, y: form(x, lax.full_like(x, y)),
         lambda x, y: lax.rem(x, lax.full_like(x, y)),
     )
     return lax.switch(lax.convert_element_type(quick, np.int32), ways, x, y)
