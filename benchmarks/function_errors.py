@@ -136,9 +136,12 @@ CASES: Final = (
 
 DOUBLE_CASES: Final = (
     Case("acos", np.arccos, -1.0, 1.0),
+    Case("acosh", np.arccosh, 1.0),
     Case("asin", np.arcsin, -1.0, 1.0),
+    Case("asinh", np.arcsinh),
     Case("atan", np.arctan),
     Case("atan2", np.arctan2, second=lambda x, rng: _log_uniform(x, rng, -60, 60)),
+    Case("atanh", np.arctanh, -1.0, 1.0),
     Case("cbrt", np.cbrt),
     Case("cos", np.cos, -FARTHEST, FARTHEST),
     Case("log", np.log, 0.0),
@@ -148,6 +151,7 @@ DOUBLE_CASES: Final = (
 )
 """The same of double precision."""
 _EXPONENTS: Final = (-60.0, 1000.0)
+"""Least and largest of the exponents to base two that are drawn."""
 
 
 @dataclass(frozen=True)

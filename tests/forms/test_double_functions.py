@@ -1,4 +1,4 @@
-"""Functions of double precision in vector code: within a unit in the last place, for all numbers."""
+"""Functions of double precision in vector code: right to the last place or two, for all numbers."""
 
 import jax
 import numpy as np

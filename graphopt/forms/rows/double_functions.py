@@ -2,7 +2,7 @@
 
 XLA:CPU calls a scalar function for each element. Here the argument is reduced by arithmetic that keeps what
 rounding takes, and a polynomial computes the value: the largest error is 0.97 units in the last place, where
-XLA's is 0.5 to 3.7; of inverse hyperbolic functions 2.5. What the reduction cannot reach, angles beyond 1.6
+XLA's is 0.5 to 3.5; of inverse hyperbolic functions 2.5. What the reduction cannot reach, angles beyond 1.6
 million and quotients beyond 2^52, is left to XLA when it runs.
 """
 
@@ -94,7 +94,7 @@ FORM: Final = Form(
     times,
     compute,
     exact=False,
-    accuracy="below 0.97 units in the last place of the true value (XLA's: 0.5 to 3.7), of inverse "
+    accuracy="below 0.97 units in the last place of the true value (XLA's: 0.5 to 3.5), of inverse "
     "hyperbolic functions 2.5; special values are XLA's; denormal arguments, of which XLA's functions lose "
     "some, are kept or, in arc tangents, taken for zero beside others; remainders are bit-equal; log gamma, "
     "digamma and the inverse error function are XLA's approximations, equal to some 1e-15",
