@@ -74,3 +74,19 @@ def test_a_loop_gains_nothing_unknown_beside_its_products():
     with decide_with(cost_rows.default_costs("0.11.2")):
         assert edit_of(NAME, with_products, normal(8, 64), normal(64, 256)) is None
         assert edit_of(NAME, without, normal(8, 64), normal(8, 256)) is not None
+
+
+def test_what_is_unknown_does_not_outweigh_what_is_lost():
+    """Sums of rows go to the library, which native code cannot call: beside them, savings must be known."""
+
+    def normalised(x):
+        for _ in range(4):
+            x = jnp.exp(-x * x) / (1e-3 + jnp.sum(x, axis=-1, keepdims=True))
+        return x
+
+    def iterated(x):
+        return jax.lax.fori_loop(0, 16, lambda _, c: normalised(c), x)
+
+    with decide_with(cost_rows.default_costs("0.11.2")):
+        assert edit_of(NAME, iterated, normal(16, 64)) is not None  # in loops, by both
+        assert edit_of(NAME, iterated, normal(64, 64)) is None
