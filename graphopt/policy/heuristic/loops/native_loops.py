@@ -30,8 +30,8 @@ class Limits:
     In an iteration of less than `short_ns` by XLA's default, native code counts with `short_margin` times the
     work that both do alike, and so on. Below 1 for short iterations, because one function also saves what the
     estimate does not know, such as arrays that stay in the caches; with longer ones there is less to save,
-    and two cores to lose. What is known to be lost, such as the library's reductions, counts against that
-    saving. As much work as the matrix products take counts in full: they save nothing there.
+    and two cores to lose. That credit does not make up for what is known to be lost, such as the library's
+    reductions. As much work as the matrix products take counts in full: they save nothing there.
     """
 
     short_ns: float = limit(50_000.0, "ns", "longest short iteration")
@@ -105,10 +105,10 @@ def _pays(context: Context, loop: int, cost: LoopCosts, chains: list[Chain]) -> 
     margin = LIMITS.margin(default / max(iterations, 1.0))
     known = cost.native_dot_ns + cost.reduced_ns
     rest = max(0.0, work - cost.native_dot_ns)
-    unknown = (1.0 - margin) * rest
-    if unknown > 0.0:
-        unknown = max(0.0, unknown - max(0.0, cost.reduced_ns))
-    native = known + work - unknown + context.costs.loop_ns
+    credit = (1.0 - margin) * rest
+    if credit > 0.0:
+        credit = max(0.0, credit - max(0.0, cost.reduced_ns))
+    native = known + work - credit + context.costs.loop_ns
     if cost.code > max(model.own_code, LIMITS.short_code):
         gain = (default - native) * context.executions(loop)
         return gain > LIMITS.costly_gain * context.program_ns
