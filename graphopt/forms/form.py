@@ -49,6 +49,7 @@ class Operation:
         results: what it makes.
         params: parameters of the equation, as jax hands them to the lowering rule.
         in_loop: it stands in the body of a loop.
+        in_body: it, or one of the same types, stands in the body of a loop or the branch of a conditional.
         reduced: nothing but reductions reads what is made of it, by operations of XLA's kernel library.
         sliced: only parts of it are read.
     """
@@ -58,6 +59,7 @@ class Operation:
     results: tuple[Array, ...]
     params: Mapping[str, Any]
     in_loop: bool = False
+    in_body: bool = False
     reduced: bool = False
     sliced: bool = False
 
@@ -96,6 +98,7 @@ class Form:
             operations anew, and may be no vector code: that takes up to ten times as long, the trip through
             memory up to 1.25 times. In loops kernels are best joined.
         unlike: names of rules that say that an operation is of another kind: no report tells of it.
+        by_body: what XLA's way takes depends on `Operation.in_body`.
     """
 
     name: str
@@ -108,3 +111,4 @@ class Form:
     accuracy: str = ""
     apart: bool = False
     unlike: frozenset[str] = frozenset()
+    by_body: bool = False

@@ -21,6 +21,7 @@ from jax.interpreters import mlir
 
 from graphopt import jax_private
 from graphopt.errors import message
+from graphopt.forms.bodies import stands_in_body
 from graphopt.forms.choosing import Choice, choose
 from graphopt.forms.form import Array, Form, Operation
 from graphopt.forms.switch import names_in_use
@@ -228,7 +229,7 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         if operands is None or results is None:
             return None
         operation = Operation(primitive.name, operands, results, params, _local.loops > 0)
-        operation = _with_readers(operation, primitive)
+        operation = _with_place(operation, primitive)
         choice = choose(operation, own_costs(), use.names, always=use.always)
         for name, error in choice.failed.items():
             _logger.warning("%s failed on %s: %s", name, operation, error)
@@ -241,13 +242,16 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         return None
 
 
-def _with_readers(operation: Operation, primitive: Any) -> Operation:
-    """The operation with what its result is read by, where that matters and jax says so."""
+def _with_place(operation: Operation, primitive: Any) -> Operation:
+    """The operation with where it stands and what reads its result, where that matters and jax says so."""
     forms = BY_PRIMITIVE[primitive.name]
-    asked = any(form.apart and _allows(form, operation) for form in forms)
+    by_body = any(form.by_body for form in forms)
+    asked = by_body or any(form.apart and _allows(form, operation) for form in forms)
     levels = jax_private.lowered_equations() if asked else []
     if not levels or levels[0][1].primitive is not primitive:
-        return operation
+        return replace(operation, in_body=operation.in_loop)
+    if by_body:
+        return replace(operation, in_body=operation.in_loop or stands_in_body(levels))
     reduced = primitive.name in own_costs().reduced_functions and are_reduced(levels)
     return replace(operation, reduced=reduced, sliced=are_sliced(levels))
 

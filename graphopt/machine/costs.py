@@ -293,14 +293,17 @@ class CpuCosts:
     grouped_convolution_ns: tuple[float, float, float, float] = fact(
         (2.0, 0.8, 0.3, 0.14), "ns", "XLA's in groups of one, few, some, more", CONVOLUTIONS
     )
-    window_ns: float = fact(
-        0.13, "ns", "A gradient of a convolution by its weights, by XLA", CONVOLUTIONS
+    plain_convolution_ns: float = fact(0.7, "ns", "By XLA's own loops", CONVOLUTIONS)
+    packed_window_ns: tuple[float, float] = fact(
+        (11.0, 2.0),
+        "ns per element",
+        "XLA's windows in 3 dimensions: few channels, more",
+        CONVOLUTIONS,
     )
+    window_ns: float = fact(0.13, "ns", "XLA's gradients by weights", CONVOLUTIONS)
     grouped_window_ns: float = fact(2.4, "ns", "The same of a convolution in groups", CONVOLUTIONS)
     shifted_product_ns: float = fact(0.25, "ns", "A convolution by shifted arrays", CONVOLUTIONS)
-    shifted_channels_ns: float = fact(
-        0.13, "ns", "The same in groups of several channels", CONVOLUTIONS
-    )
+    shifted_channels_ns: float = fact(0.13, "ns", "The same in groups of several", CONVOLUTIONS)
     shifted_sum_ns: float = fact(0.5, "ns", "Sums over products with shifted arrays", CONVOLUTIONS)
     convolution_turn_ns: float = fact(
         0.4, "ns per element", "XLA brings channels of a convolution to the end", CONVOLUTIONS

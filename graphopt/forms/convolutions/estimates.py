@@ -6,19 +6,42 @@ XLA's times are low estimates: it is left alone unless a form is clearly faster.
 from __future__ import annotations
 
 from math import prod
+from typing import Final
 
 from graphopt.forms.convolutions.geometry import Convolution
+from graphopt.forms.convolutions.planes import folded
 from graphopt.machine import CpuCosts
+
+_FOLD_CALLS: Final = 8
+"""Kernels of a dimension that becomes channels, as calls of the library."""
 
 
 def default_ns(conv: Convolution, costs: CpuCosts) -> float:
     """XLA's own way."""
+    if len(conv.axes) > 3 or (len(conv.axes) == 3 and conv.holes):
+        return plain_ns(conv, costs)
     if gathers(conv):
         each = costs.grouped_window_ns if conv.groups > 1 else costs.window_ns
-        return costs.library_call_ns + each * conv.work
+        return costs.library_call_ns + each * conv.work + _packed_ns(conv, costs)
     if conv.groups > 1:
         return costs.library_call_ns + _grouped_ns(conv, costs) * _useful(conv)
-    return costs.library_call_ns + _turned_ns(conv, costs) + _product_ns(conv, costs)
+    packed = _packed_ns(conv, costs)
+    return costs.library_call_ns + _turned_ns(conv, costs) + packed + _product_ns(conv, costs)
+
+
+def plain_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """XLA's loops, where it does not ask its library; batches in groups meet every channel there."""
+    return costs.plain_convolution_ns * conv.work * (conv.groups if conv.by_batch else 1)
+
+
+def turned_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """Every array that is not in the library's order is brought there, or back."""
+    arrays = (
+        (conv.read, conv.input_names, f"n{conv.digits}gi"),
+        (conv.weights, conv.window_names, f"{conv.digits}igo"),
+        (conv.size, conv.result_names, f"n{conv.digits}go"),
+    )
+    return costs.turn_ns * sum(size for size, names, wanted in arrays if names != wanted)
 
 
 def gathers(conv: Convolution) -> bool:
@@ -72,6 +95,24 @@ def _grouped_ns(conv: Convolution, costs: CpuCosts) -> float:
     if conv.inputs <= costs.few_channels:
         return few
     return some if conv.inputs <= costs.some_channels else many
+
+
+def planes_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """Copies of what is read along one dimension, and a convolution along two."""
+    if len(conv.axes) <= 2:
+        return default_ns(conv, costs)
+    _, flat = folded(conv)
+    moved = conv.padded + flat.read + flat.weights + conv.size
+    return _FOLD_CALLS * costs.library_call_ns + costs.moved_ns * moved + planes_ns(flat, costs)
+
+
+def _packed_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """XLA's library brings what windows along three dimensions read into the order of a product."""
+    if len(conv.axes) < 3:
+        return 0.0
+    few, many = costs.packed_window_ns
+    each = few if conv.inputs <= costs.few_channels else many
+    return each * conv.batch * conv.places * conv.window * conv.inputs
 
 
 def _product_ns(conv: Convolution, costs: CpuCosts) -> float:

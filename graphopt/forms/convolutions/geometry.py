@@ -149,6 +149,13 @@ class Convolution:
         return self.groups > 1 and "gn" in self.input_names
 
     @property
+    def channels_last(self) -> bool:
+        """Whether dimensions are in the only order that XLA's library computes."""
+        return self.input_names == f"n{self.digits}gi" and (
+            (self.window_names, self.result_names) == (f"{self.digits}igo", f"n{self.digits}go")
+        )
+
+    @property
     def holes(self) -> bool:
         """Whether the input is dilated."""
         return any(a.holes > 1 for a in self.axes)

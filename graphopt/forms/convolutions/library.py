@@ -11,23 +11,31 @@ from graphopt.forms.convolutions.geometry import Convolution
 
 
 def library(conv: Convolution, x: Named, weights: Named, precision: Any) -> Named:
-    """One group, without holes, as a convolution of its own."""
-    x, weights = x.without("g"), weights.without("g")
-    digits = "".join(str(number) for number in range(len(conv.axes)))
-    result_names = "n" + digits + "o" if x.names.endswith("i") else "no" + digits
-    numbers = lax.ConvDimensionNumbers(
-        tuple(x.names.index(n) for n in "ni" + digits),
-        tuple(weights.names.index(n) for n in "oi" + digits),
-        tuple(result_names.index(n) for n in "no" + digits),
-    )
+    """A convolution without holes, its channels at the end: XLA's library computes no other.
+
+    In the program's own computation XLA brings them there, in bodies of loops it does not.
+    """
     x, room = cut_input(conv, x)
+    x, weights = x.ordered(f"n{conv.digits}gi"), weights.ordered(f"{conv.digits}igo")
+    last = 1 + len(conv.axes)
+    dims = lax.ConvDimensionNumbers(
+        (0, last, *range(1, last)), (last, last - 1, *range(last - 1)), (0, last, *range(1, last))
+    )
     array = lax.conv_general_dilated(
-        x.array,
-        weights.array,
+        _merged(x),
+        _merged(weights),
         [a.stride for a in conv.axes],
         room,
         rhs_dilation=[a.spread for a in conv.axes],
-        dimension_numbers=numbers,
+        dimension_numbers=dims,
+        feature_group_count=conv.groups,
         precision=precision,
     )
-    return Named(array, result_names)
+    names = f"n{conv.digits}go"
+    return Named(array.reshape(*array.shape[:-1], conv.groups, conv.outputs), names)
+
+
+def _merged(named: Named) -> Any:
+    """The array, its last two dimensions as one."""
+    shape = named.array.shape
+    return named.array.reshape(*shape[:-2], shape[-2] * shape[-1])

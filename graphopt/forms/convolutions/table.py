@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from graphopt.forms.convolutions import channels_last
 from graphopt.forms.convolutions.estimates import (
     apart_ns,
     gathers,
     one_product_ns,
+    planes_ns,
     shifts_ns,
     sums_ns,
     window_products_ns,
@@ -15,7 +17,9 @@ from graphopt.forms.convolutions.estimates import (
 from graphopt.forms.convolutions.geometry import Convolution
 from graphopt.forms.convolutions.groups import apart
 from graphopt.forms.convolutions.library import library
+from graphopt.forms.convolutions.planes import planes
 from graphopt.forms.convolutions.products import one_product
+from graphopt.forms.convolutions.rules import FLOATS
 from graphopt.forms.convolutions.shifts import shifts, turned
 from graphopt.forms.convolutions.sums import sums
 from graphopt.forms.convolutions.ways import Way
@@ -91,56 +95,71 @@ def forbids_apart(conv: Convolution) -> str | None:
     return "convolution-window" if gathers(conv) else None
 
 
+def forbids_planes(conv: Convolution) -> str | None:
+    """One group, along three dimensions or more."""
+    if conv.groups > 1:
+        return "convolution-groups"
+    return "convolution-dimensions" if len(conv.axes) < 3 else None
+
+
 def _forbids_places(conv: Convolution) -> str | None:
     return None if conv.places <= MAX_PLACES and gathers(conv) else "convolution-window"
 
 
-FORMS: Final[tuple[Form, ...]] = tuple(
-    way.form()
-    for way in (
-        Way(
-            "convolution-shifts",
-            "shifted slices of the padded input, each times its weights, added up",
-            shifts,
-            forbids_shifts,
-            shifts_ns,
-        ),
-        Way(
-            "convolution-sums",
-            "sums over products with shifted slices, chunks of them elementwise",
-            sums,
-            forbids_sums,
-            sums_ns,
-        ),
-        Way(
-            "convolution-product",
-            "a matrix product over the channels",
-            one_product,
-            forbids_one_product,
-            one_product_ns,
-        ),
-        Way(
-            "convolution-window-product",
-            "what results read side by side, and a matrix product over the window",
-            window_products,
-            forbids_window_products,
-            window_products_ns,
-            forbids_as_fast,
-        ),
-        Way(
-            "convolution-group-products",
-            "the same for all groups at once: a product for each",
-            window_products,
-            forbids_group_products,
-            window_products_ns,
-        ),
-        Way(
-            "convolution-groups-apart",
-            "a convolution by XLA for each group",
-            apart(library),
-            forbids_apart,
-            apart_ns,
-        ),
-    )
+_WAYS: Final = (
+    Way(
+        "convolution-shifts",
+        "shifted slices of the padded input, each times its weights, added up",
+        shifts,
+        forbids_shifts,
+        shifts_ns,
+    ),
+    Way(
+        "convolution-sums",
+        "sums over products with shifted slices, chunks of them elementwise",
+        sums,
+        forbids_sums,
+        sums_ns,
+    ),
+    Way(
+        "convolution-product",
+        "a matrix product over the channels",
+        one_product,
+        forbids_one_product,
+        one_product_ns,
+    ),
+    Way(
+        "convolution-window-product",
+        "what results read side by side, and a matrix product over the window",
+        window_products,
+        forbids_window_products,
+        window_products_ns,
+        forbids_as_fast,
+    ),
+    Way(
+        "convolution-group-products",
+        "the same for all groups at once: a product for each",
+        window_products,
+        forbids_group_products,
+        window_products_ns,
+    ),
+    Way(
+        "convolution-groups-apart",
+        "a convolution by XLA for each group",
+        apart(library),
+        forbids_apart,
+        apart_ns,
+    ),
+    Way(
+        "convolution-planes",
+        "a convolution along two dimensions, what it reads along the others as channels",
+        planes,
+        forbids_planes,
+        planes_ns,
+        lambda conv: "convolution-window" if conv.window == 1 else None,
+        FLOATS,
+    ),
 )
+
+FORMS: Final[tuple[Form, ...]] = (*(way.form() for way in _WAYS), channels_last.FORM)
 """Rows of the table of forms."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+import numpy as np
+
 from graphopt.forms.convolutions.arrays import named_operands, plain_result
-from graphopt.forms.convolutions.estimates import default_ns, interleaved_ns
+from graphopt.forms.convolutions.estimates import default_ns, interleaved_ns, plain_ns
 from graphopt.forms.convolutions.geometry import Convolution, convolution
 from graphopt.forms.convolutions.phases import Method, by_phases
-from graphopt.forms.convolutions.rules import forbids_all
+from graphopt.forms.convolutions.rules import WIDE, forbids_all
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.machine import CpuCosts
 
@@ -30,6 +32,7 @@ class Way:
         forbids: the rule that forbids it for one convolution without holes, or None.
         nanoseconds: what one convolution without holes takes.
         forbids_whole: the rule that forbids it for the operation, or None.
+        types: of the elements.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Way:
     forbids: Callable[[Convolution], str | None]
     nanoseconds: Callable[[Convolution, CpuCosts], float]
     forbids_whole: Callable[[Convolution], str | None] = lambda _: None
+    types: Container[np.dtype[Any]] = WIDE
 
     def form(self) -> Form:
         """The row of the table."""
@@ -51,10 +55,11 @@ class Way:
             exact=False,
             accuracy="equal to rounding: products are added in another order, and those of infinite "
             "weights with the zeros of the padding are not left out",
+            by_body=True,
         )
 
     def _forbids(self, operation: Operation) -> str | None:
-        rule = forbids_all(operation)
+        rule = forbids_all(operation, self.types)
         if rule is not None:
             return rule
         conv = convolution(operation)
@@ -70,7 +75,8 @@ class Way:
         conv = convolution(operation)
         parts = [part for _, part, _ in conv.parts() if part is not None]
         form = sum(self.nanoseconds(part, costs) for part in parts) + interleaved_ns(conv, costs)
-        return Times(default_ns(conv, costs), form)
+        by_library = conv.channels_last or not operation.in_body
+        return Times(default_ns(conv, costs) if by_library else plain_ns(conv, costs), form)
 
     def _compute(self, operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
         conv = convolution(operation)

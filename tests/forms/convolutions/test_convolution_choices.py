@@ -167,3 +167,104 @@ def test_a_group_that_is_not_finite_leaves_others_alone(seen):
     fn = jax.jit(lambda *a: layer(groups=4)(*a))
     assert np.isfinite(fn(x, normal(3, 3, 16, 64, seed=1))[..., 16:]).all()
     assert len(seen) == 1
+
+
+def volume(stride=1, layout="NDHWC"):
+    kernel = "DHWIO" if layout == "NDHWC" else "OIDHW"
+
+    def fn(x, weights):
+        return lax.conv_general_dilated(
+            x, weights, (stride,) * 3, "SAME", dimension_numbers=(layout, kernel, layout)
+        )
+
+    return fn
+
+
+@pytest.mark.parametrize("layout", ["NDHWC", "NCDHW"])
+@pytest.mark.parametrize(("window", "stride"), [(3, 1), (3, 2), (5, 2)])
+def test_volumes_and_their_gradients(seen, window, stride, layout):
+    x, weights = normal(1, 12, 12, 11, 3), normal(window, window, window, 3, 6, seed=1)
+    if layout == "NCDHW":
+        x, weights = x.transpose(0, 4, 1, 2, 3), weights.transpose(4, 3, 0, 1, 2)
+    check(both_gradients(volume(stride, layout)), x, weights)
+    assert [choice.form.name for choice in seen] == ["convolution-planes"] * 3
+
+
+def test_convolutions_along_four_dimensions(seen):
+    def fn(x, weights):
+        return lax.conv(x, weights, (1, 1, 2, 1), "SAME")
+
+    check(fn, normal(1, 3, 6, 5, 7, 6), normal(4, 3, 3, 2, 3, 3, seed=1))
+    assert [choice.form.name for choice in seen] == ["convolution-planes"]
+
+
+def descent(fn, steps=3):
+    """A loop that changes weights by their gradient."""
+
+    def loop(x, weights):
+        def step(weights, _):
+            gradient = jax.grad(lambda w: jnp.mean(jnp.sin(fn(x, w))))(weights)
+            return weights - gradient, None
+
+        return lax.scan(step, weights, None, steps)[0]
+
+    return loop
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_layers_in_loops_have_their_channels_last(seen, layout, stride):
+    x, weights = normal(4, 12, 12, 8), normal(3, 3, 8, 16, seed=1)
+    if layout == "NCHW":
+        x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
+    check(descent(layer(stride, layout=layout)), x, weights)
+    names = [choice.form.name for choice in seen]
+    assert names == ["convolution-channels-last"] * (2 if layout == "NCHW" else 1)
+
+
+def test_layers_in_branches_have_their_channels_last(seen):
+    def fn(x, weights):
+        return lax.cond(
+            x[0, 0, 0, 0] > 0, layer(layout="NCHW"), lambda x, w: jnp.sin(x), x, weights
+        )
+
+    check(fn, jnp.abs(normal(4, 8, 16, 16)), normal(8, 8, 3, 3, seed=1))
+    assert [choice.form.name for choice in seen] == ["convolution-channels-last"]
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_narrow_layers_in_loops_have_their_channels_last(seen, dtype):
+    def fn(x, weights):
+        return lax.fori_loop(0, 3, lambda _, v: jnp.tanh(layer(layout="NCHW")(v, weights)), x)
+
+    x, weights = normal(2, 8, 12, 12).astype(dtype), normal(8, 8, 3, 3).astype(dtype)
+    with forms.disabled():
+        expected = jax.jit(lambda *a: fn(*a))(x, weights)
+    found = jax.jit(lambda *a: fn(*a))(x, weights)
+    np.testing.assert_allclose(found.astype(np.float32), expected.astype(np.float32), atol=0.05)
+    assert [choice.form.name for choice in seen] == ["convolution-channels-last"]
+
+
+@pytest.mark.parametrize("wrap", [lambda fn: fn, jax.jit])
+def test_a_layer_outside_a_loop_is_lowered_with_the_one_inside(seen, wrap):
+    same = wrap(layer(layout="NCHW"))
+
+    def fn(x, weights):
+        return same(x, weights) + lax.fori_loop(0, 3, lambda _, v: same(v, weights) / 9, x)
+
+    check(fn, normal(4, 8, 16, 16), normal(8, 8, 3, 3, seed=1))
+    assert {choice.form.name for choice in seen} == {"convolution-channels-last"}
+    lowered = jax.jit(lambda *a: fn(*a)).lower(normal(4, 8, 16, 16), normal(8, 8, 3, 3))
+    assert "dim_numbers = [b, f, 0, 1]" not in lowered.as_text()
+
+
+def test_layers_outside_of_loops_and_small_ones_stay_with_xla(seen):
+    check(both_gradients(layer(layout="NCHW")), normal(4, 8, 16, 16), normal(8, 8, 3, 3, seed=1))
+    check(descent(layer(layout="NCHW")), normal(1, 2, 4, 4), normal(2, 2, 3, 3, seed=1))
+    check(descent(layer()), normal(1, 4, 4, 2), normal(3, 3, 2, 2, seed=1))
+    assert not seen
+
+
+def test_weights_of_depthwise_layers_in_loops(seen):
+    check(descent(layer(groups=32)), normal(2, 14, 14, 32), normal(3, 3, 1, 32, seed=1))
+    assert {choice.form.name for choice in seen} == {"convolution-shifts", "convolution-sums"}

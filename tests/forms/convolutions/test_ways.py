@@ -86,7 +86,8 @@ def test_results_are_those_of_xla(form, made, which):
         return
     x, weights, primitive, params = found[which]
     result = jax.eval_shape(lambda x, w: primitive.bind(x, w, **params), x, weights)
-    operation = Operation(primitive.name, (array(x), array(weights)), (array(result),), params)
+    arrays = (array(x), array(weights)), (array(result),)
+    operation = Operation(primitive.name, *arrays, params, in_body=form.by_body)
     if not allowed(form, operation):
         return
     args = values(x, 0), values(weights, 1)

@@ -1,0 +1,80 @@
+"""Convolutions in bodies of loops and branches, their channels brought to the end.
+
+XLA's library computes convolutions whose channels come last. Its pass that brings them there sees the
+program's own computation alone; elsewhere the others, gradients by weights among them, become plain loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from jax import lax
+
+from graphopt.forms.convolutions.estimates import default_ns, plain_ns, turned_ns
+from graphopt.forms.convolutions.geometry import convolution
+from graphopt.forms.convolutions.rules import FLOATS, forbids_all
+from graphopt.forms.form import Form, Operation, Times
+from graphopt.machine import CpuCosts
+
+MOST_AXES: Final = 3
+"""Spatial dimensions of the library's convolutions."""
+
+CALLS: Final = 3
+"""Kernels that bring arrays into the library's order and back, as calls of the library."""
+
+
+def _forbids(operation: Operation) -> str | None:
+    rule = forbids_all(operation, FLOATS)
+    if rule is not None:
+        return rule
+    conv = convolution(operation)
+    if not operation.in_body or conv.channels_last:
+        return "convolution-entry"
+    if conv.by_batch:
+        return "convolution-groups"
+    return "convolution-dimensions" if len(conv.axes) > MOST_AXES else None
+
+
+def _times(operation: Operation, costs: CpuCosts) -> Times:
+    conv = convolution(operation)
+    form = default_ns(conv, costs) + turned_ns(conv, costs) + CALLS * costs.library_call_ns
+    return Times(plain_ns(conv, costs), form)
+
+
+def _compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
+    params = dict(operation.params)
+    dims = params.pop("dimension_numbers")
+    (n, i, *spatial), (o, wi, *window), (rn, ro, *places) = (
+        dims.lhs_spec,
+        dims.rhs_spec,
+        dims.out_spec,
+    )
+    last = len(spatial) + 1
+    made = lax.conv_general_dilated_p.bind(
+        lax.transpose(operands[0], (n, *spatial, i)),
+        lax.transpose(operands[1], (*window, wi, o)),
+        dimension_numbers=lax.ConvDimensionNumbers(
+            (0, last, *range(1, last)),
+            (last, last - 1, *range(last - 1)),
+            (0, last, *range(1, last)),
+        ),
+        **params,
+    )
+    return [lax.transpose(made, np.argsort((rn, *places, ro)))]
+
+
+FORM: Final = Form(
+    "convolution-channels-last",
+    ("conv_general_dilated",),
+    "the same convolution by XLA's library, which computes it outside of loops only by itself",
+    _forbids,
+    _times,
+    _compute,
+    exact=False,
+    accuracy="equal to rounding: products are added in another order; outside of loops bit-equal",
+    unlike=frozenset({"convolution-entry"}),
+    by_body=True,
+)
+"""The row of the table of forms."""
