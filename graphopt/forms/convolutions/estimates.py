@@ -10,7 +10,11 @@ from typing import Final
 
 from graphopt.forms.convolutions.geometry import Convolution
 from graphopt.forms.convolutions.planes import folded
+from graphopt.forms.convolutions.swapped import exchanged
 from graphopt.machine import CpuCosts
+
+_MOVES: Final = 3
+"""Kernels that bring two arrays into an order and one back, as calls of the library."""
 
 _FOLD_CALLS: Final = 8
 """Kernels of a dimension that becomes channels, as calls of the library."""
@@ -104,6 +108,13 @@ def planes_ns(conv: Convolution, costs: CpuCosts) -> float:
     _, flat = folded(conv)
     moved = conv.padded + flat.read + flat.weights + conv.size
     return _FOLD_CALLS * costs.library_call_ns + costs.moved_ns * moved + planes_ns(flat, costs)
+
+
+def swapped_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """The library's convolution with the input as its window; both reversed, and brought into its order."""
+    other = exchanged(conv)
+    moved = costs.turn_ns * (other.read + other.weights + other.size)
+    return _MOVES * costs.library_call_ns + moved + default_ns(other, costs)
 
 
 def _packed_ns(conv: Convolution, costs: CpuCosts) -> float:

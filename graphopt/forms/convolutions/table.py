@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Final
 
 from graphopt.forms.convolutions import channels_last
@@ -12,6 +13,7 @@ from graphopt.forms.convolutions.estimates import (
     planes_ns,
     shifts_ns,
     sums_ns,
+    swapped_ns,
     window_products_ns,
 )
 from graphopt.forms.convolutions.geometry import Convolution
@@ -22,6 +24,7 @@ from graphopt.forms.convolutions.products import one_product
 from graphopt.forms.convolutions.rules import FLOATS
 from graphopt.forms.convolutions.shifts import shifts, turned
 from graphopt.forms.convolutions.sums import sums
+from graphopt.forms.convolutions.swapped import swapped
 from graphopt.forms.convolutions.ways import Way
 from graphopt.forms.convolutions.window_products import window_products
 from graphopt.forms.form import Form
@@ -102,6 +105,15 @@ def forbids_planes(conv: Convolution) -> str | None:
     return "convolution-dimensions" if len(conv.axes) < 3 else None
 
 
+def forbids_swapped(conv: Convolution) -> str | None:
+    """A window that is larger than the input, in steps of one element."""
+    if len(conv.axes) > channels_last.MOST_AXES:
+        return "convolution-dimensions"
+    if any(axis.stride > 1 or axis.spread > 1 for axis in conv.axes):
+        return "convolution-window"
+    return None if conv.window > prod(axis.size for axis in conv.axes) else "convolution-window"
+
+
 def _forbids_places(conv: Convolution) -> str | None:
     return None if conv.places <= MAX_PLACES and gathers(conv) else "convolution-window"
 
@@ -158,6 +170,14 @@ _WAYS: Final = (
         planes_ns,
         lambda conv: "convolution-window" if conv.window == 1 else None,
         FLOATS,
+    ),
+    Way(
+        "convolution-swapped",
+        "the reversed window convolved with the reversed input, where that is the smaller one",
+        swapped,
+        forbids_swapped,
+        swapped_ns,
+        types=FLOATS,
     ),
 )
 

@@ -268,3 +268,22 @@ def test_layers_outside_of_loops_and_small_ones_stay_with_xla(seen):
 def test_weights_of_depthwise_layers_in_loops(seen):
     check(descent(layer(groups=32)), normal(2, 14, 14, 32), normal(3, 3, 1, 32, seed=1))
     assert {choice.form.name for choice in seen} == {"convolution-shifts", "convolution-sums"}
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_of_gradients_by_weights(seen, groups, padding):
+    x, weights = normal(4, 20, 20, 8), normal(5, 5, 8 // groups, 16, seed=1)
+
+    def loss(x, weights):
+        found = lax.conv_general_dilated(
+            x, weights, (1, 1), padding, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups,
+        )  # fmt: skip
+        return jnp.sum(jnp.sin(found))
+
+    def penalty(weights, x):
+        return jnp.sum(jax.grad(loss, 1)(x, weights) ** 2)
+
+    check(jax.grad(penalty, (0, 1)), weights, x)
+    assert "convolution-swapped" in [choice.form.name for choice in seen]
