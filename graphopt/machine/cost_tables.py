@@ -165,3 +165,16 @@ REDUCED_FUNCTIONS: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Those that the kernel library computes where a reduction follows: an element of single precision, half an
 element of double precision."""
+
+CONVOLUTIONS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "product by a loop": 0.7,
+        "element read along three dimensions, few channels": 11.0,
+        "element read along three dimensions": 2.0,
+        "element read, few channels": 1.5,
+        "element read": 0.8,
+        "element shifted": 0.15,
+        "product of shifted elements": 0.075,
+    }
+)
+"""What an ordinary convolution consists of -> ns: products, and elements that its windows read."""

@@ -293,12 +293,8 @@ class CpuCosts:
     grouped_convolution_ns: tuple[float, float, float, float] = fact(
         (2.0, 0.8, 0.3, 0.14), "ns", "XLA's in groups of one, few, some, more", CONVOLUTIONS
     )
-    plain_convolution_ns: float = fact(0.7, "ns", "By XLA's own loops", CONVOLUTIONS)
-    packed_window_ns: tuple[float, float] = fact(
-        (11.0, 2.0),
-        "ns per element",
-        "XLA's windows in 3 dimensions: few channels, more",
-        CONVOLUTIONS,
+    plain_convolution_ns: Mapping[str, float] = fact(
+        tables.CONVOLUTIONS, "ns", "What ordinary ones consist of", CONVOLUTIONS
     )
     window_ns: float = fact(0.13, "ns", "XLA's gradients by weights", CONVOLUTIONS)
     grouped_window_ns: float = fact(2.4, "ns", "The same of a convolution in groups", CONVOLUTIONS)

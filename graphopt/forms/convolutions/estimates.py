@@ -13,6 +13,9 @@ from graphopt.forms.convolutions.planes import folded
 from graphopt.forms.convolutions.swapped import exchanged
 from graphopt.machine import CpuCosts
 
+FEW_IMAGES: Final = 2
+"""What is summed over no more is not read by vector code."""
+
 _MOVES: Final = 3
 """Kernels that bring two arrays into an order and one back, as calls of the library."""
 
@@ -25,8 +28,11 @@ def default_ns(conv: Convolution, costs: CpuCosts) -> float:
     if len(conv.axes) > 3 or (len(conv.axes) == 3 and conv.holes):
         return plain_ns(conv, costs)
     if gathers(conv):
+        if sums_few_images(conv):
+            return costs.library_call_ns + _packed_ns(conv, costs) + _product_ns(conv, costs)
         each = costs.grouped_window_ns if conv.groups > 1 else costs.window_ns
-        return costs.library_call_ns + each * conv.work + _packed_ns(conv, costs)
+        packed = _packed_ns(conv, costs) if len(conv.axes) >= 3 else 0.0
+        return costs.library_call_ns + each * conv.work + packed
     if conv.groups > 1:
         return costs.library_call_ns + _grouped_ns(conv, costs) * _useful(conv)
     packed = _packed_ns(conv, costs)
@@ -35,7 +41,8 @@ def default_ns(conv: Convolution, costs: CpuCosts) -> float:
 
 def plain_ns(conv: Convolution, costs: CpuCosts) -> float:
     """XLA's loops, where it does not ask its library; batches in groups meet every channel there."""
-    return costs.plain_convolution_ns * conv.work * (conv.groups if conv.by_batch else 1)
+    each = costs.plain_convolution_ns["product by a loop"]
+    return each * conv.work * (conv.groups if conv.by_batch else 1)
 
 
 def turned_ns(conv: Convolution, costs: CpuCosts) -> float:
@@ -53,6 +60,12 @@ def gathers(conv: Convolution) -> bool:
     return conv.by_batch or conv.places < conv.window
 
 
+def sums_few_images(conv: Convolution) -> bool:
+    """Whether it is like a gradient by weights of so few images that XLA's library reads in scalar code."""
+    plain = conv.groups == 1 and len(conv.axes) < 3
+    return plain and gathers(conv) and conv.places > 1 and conv.inputs <= FEW_IMAGES
+
+
 def interleaved_ns(conv: Convolution, costs: CpuCosts) -> float:
     """Bringing the phases of the result together."""
     return conv.size * costs.moved_ns if conv.holes else 0.0
@@ -62,6 +75,11 @@ def shifts_ns(conv: Convolution, costs: CpuCosts) -> float:
     """Padding, and one vectorised pass for each element of the window."""
     short = conv.result_names[-1].isdigit() and conv.axes[-1].results < costs.few_elements
     moved = (conv.padded + conv.size) * costs.turn_ns if short else 0.0
+    if conv.groups == 1:
+        plain = costs.plain_convolution_ns
+        products = plain["product of shifted elements"] * conv.work
+        work = plain["element shifted"] * _elements(conv) + products
+        return _MOVES * costs.library_call_ns + moved + work
     each = costs.shifted_product_ns if conv.inputs == 1 else costs.shifted_channels_ns
     return _passes_ns(conv, costs) + moved + conv.work * each
 
@@ -118,12 +136,17 @@ def swapped_ns(conv: Convolution, costs: CpuCosts) -> float:
 
 
 def _packed_ns(conv: Convolution, costs: CpuCosts) -> float:
-    """XLA's library brings what windows along three dimensions read into the order of a product."""
-    if len(conv.axes) < 3:
+    """XLA's library brings what windows read into the order of a product."""
+    if conv.window == 1:
         return 0.0
-    few, many = costs.packed_window_ns
-    each = few if conv.inputs <= costs.few_channels else many
-    return each * conv.batch * conv.places * conv.window * conv.inputs
+    along = " along three dimensions" if len(conv.axes) >= 3 else ""
+    few = ", few channels" if conv.inputs <= costs.few_channels else ""
+    return costs.plain_convolution_ns[f"element read{along}{few}"] * _elements(conv)
+
+
+def _elements(conv: Convolution) -> int:
+    """What all windows read, one element as often as windows hold it."""
+    return conv.batch * conv.places * conv.window * conv.inputs
 
 
 def _product_ns(conv: Convolution, costs: CpuCosts) -> float:

@@ -20,7 +20,10 @@ TERMS_IN_TURN: Final = 9
 """So many multiply-adds may wait for each other: the processor takes up the next element meanwhile."""
 
 MOST_COMPUTED_ANEW: Final = 12
-"""Sums of more products are made before what reads them: XLA would compute them again for every reader."""
+"""Sums of more products are made before what reads them: XLA would compute them again for every reader.
+
+Those of a single group always are, as XLA's own convolution is: what reduces them would be scalar code.
+"""
 
 MAX_CHAINS: Final = 4
 """Sums that are added up side by side: more only take registers."""
@@ -48,7 +51,7 @@ def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Name
         part = x.cut(window_slices(conv, place)).at({"i": channel})
         parts.append(part.spread_to(names) * row.spread_to(names))
     array = added(parts)
-    if len(parts) > MOST_COMPUTED_ANEW:
+    if len(parts) > MOST_COMPUTED_ANEW or conv.groups == 1:
         array = kept(array)
     if repeated:
         array, names = array.reshape(*array.shape[:-1], conv.groups, conv.outputs), names + "o"

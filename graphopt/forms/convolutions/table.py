@@ -12,6 +12,7 @@ from graphopt.forms.convolutions.estimates import (
     one_product_ns,
     planes_ns,
     shifts_ns,
+    sums_few_images,
     sums_ns,
     swapped_ns,
     window_products_ns,
@@ -35,6 +36,9 @@ MAX_TERMS: Final = 128
 MOST_INPUTS: Final = 12
 """Groups of more input channels are multiplied faster by the library."""
 
+MOST_OUTPUTS: Final = 16
+"""More output channels of a single group are multiplied faster by the library."""
+
 FEW_INPUTS: Final = 4
 """Groups of more input channels do not pay for bringing channels to the end."""
 
@@ -49,8 +53,10 @@ MAX_CALLS: Final = 32
 
 
 def forbids_shifts(conv: Convolution) -> str | None:
-    """Few input channels in each of several groups."""
-    if conv.groups == 1 or conv.inputs > (1 if conv.by_batch else MOST_INPUTS):
+    """Few input channels in each of several groups, or few channels altogether."""
+    if conv.inputs > (1 if conv.by_batch else MOST_INPUTS):
+        return "convolution-groups"
+    if conv.groups == 1 and conv.outputs > MOST_OUTPUTS:
         return "convolution-groups"
     if conv.inputs > FEW_INPUTS and turned(conv):
         return "convolution-groups"
@@ -59,7 +65,7 @@ def forbids_shifts(conv: Convolution) -> str | None:
 
 def forbids_sums(conv: Convolution) -> str | None:
     """One channel per group, and few results."""
-    if conv.groups == 1 or conv.batch > 1 or conv.outputs > 1:
+    if conv.batch > 1 or conv.outputs > 1:
         return "convolution-groups"
     return _forbids_places(conv)
 
@@ -77,7 +83,9 @@ def forbids_window_products(conv: Convolution) -> str | None:
 
 
 def forbids_as_fast(conv: Convolution) -> str | None:
-    """XLA is as fast for narrow products, for sequences, and for several results."""
+    """XLA is as fast for narrow products, for sequences, and for several results, of several images."""
+    if sums_few_images(conv):
+        return None
     if min(conv.batch, conv.outputs) < MIN_CHANNELS:
         return "convolution-groups"
     as_fast = (conv.places > 1 or len(conv.axes) == 1) and not conv.holes

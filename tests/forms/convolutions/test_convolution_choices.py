@@ -183,7 +183,7 @@ def volume(stride=1, layout="NDHWC"):
 @pytest.mark.parametrize("layout", ["NDHWC", "NCDHW"])
 @pytest.mark.parametrize(("window", "stride"), [(3, 1), (3, 2), (5, 2)])
 def test_volumes_and_their_gradients(seen, window, stride, layout):
-    x, weights = normal(1, 12, 12, 11, 3), normal(window, window, window, 3, 6, seed=1)
+    x, weights = normal(1, 12, 12, 11, 3), normal(window, window, window, 3, 24, seed=1)
     if layout == "NCDHW":
         x, weights = x.transpose(0, 4, 1, 2, 3), weights.transpose(4, 3, 0, 1, 2)
     check(both_gradients(volume(stride, layout)), x, weights)
@@ -228,7 +228,7 @@ def test_layers_in_branches_have_their_channels_last(seen):
             x[0, 0, 0, 0] > 0, layer(layout="NCHW"), lambda x, w: jnp.sin(x), x, weights
         )
 
-    check(fn, jnp.abs(normal(4, 8, 16, 16)), normal(8, 8, 3, 3, seed=1))
+    check(fn, jnp.abs(normal(4, 20, 16, 16)), normal(20, 20, 3, 3, seed=1))
     assert [choice.form.name for choice in seen] == ["convolution-channels-last"]
 
 
@@ -252,9 +252,10 @@ def test_a_layer_outside_a_loop_is_lowered_with_the_one_inside(seen, wrap):
     def fn(x, weights):
         return same(x, weights) + lax.fori_loop(0, 3, lambda _, v: same(v, weights) / 9, x)
 
-    check(fn, normal(4, 8, 16, 16), normal(8, 8, 3, 3, seed=1))
+    x, weights = normal(4, 20, 16, 16), normal(20, 20, 3, 3, seed=1)
+    check(fn, x, weights)
     assert {choice.form.name for choice in seen} == {"convolution-channels-last"}
-    lowered = jax.jit(lambda *a: fn(*a)).lower(normal(4, 8, 16, 16), normal(8, 8, 3, 3))
+    lowered = jax.jit(lambda *a: fn(*a)).lower(x, weights)
     assert "dim_numbers = [b, f, 0, 1]" not in lowered.as_text()
 
 
@@ -287,3 +288,38 @@ def test_gradients_of_gradients_by_weights(seen, groups, padding):
 
     check(jax.grad(penalty, (0, 1)), weights, x)
     assert "convolution-swapped" in [choice.form.name for choice in seen]
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(1, 1), (3, 4), (2, 12)])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_few_channels_are_shifted(seen, layout, channels, outputs):
+    x, weights = normal(2, 48, 40, channels), normal(5, 3, channels, outputs, seed=1)
+    if layout == "NCHW":
+        x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
+    check(layer(layout=layout), x, weights)
+    assert [choice.form.name for choice in seen] == ["convolution-shifts"]
+
+
+def test_filters_of_signals_are_shifted(seen):
+    signal, taps = normal(20_000), normal(25, seed=1)
+    check(lambda x, w: jnp.convolve(x, w, mode="same"), signal, taps)
+    check(lambda x, w: jax.scipy.signal.correlate(x, w, mode="valid"), signal, taps)
+    assert [choice.form.name for choice in seen] == ["convolution-shifts"] * 2
+
+
+def test_gradients_of_a_filter(seen):
+    check(both_gradients(layer()), normal(1, 96, 96, 1), normal(3, 3, 1, 1, seed=1))
+    names = [choice.form.name for choice in seen]
+    assert names[0] == names[2] == "convolution-shifts"
+    assert names[1] in {"convolution-window-product", "convolution-sums"}
+
+
+def test_a_shifted_sum_is_made_before_it_is_reduced(seen):
+    def fn(x, weights):
+        return jnp.sum(layer()(x, weights), (1, 2))
+
+    x, weights = normal(2, 64, 64, 2), normal(2, 2, 2, 2, seed=1)
+    check(fn, x, weights)
+    assert [choice.form.name for choice in seen] == ["convolution-shifts"]
+    lowered = jax.jit(lambda *a: fn(*a)).lower(x, weights).as_text()
+    assert lowered.count("optimization_barrier") == 2  # the padded input, and the sum
