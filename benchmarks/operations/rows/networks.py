@@ -94,6 +94,46 @@ DEPTHWISE = ((1, 16, 16, 64), (4, 56, 56, 64), (16, 112, 112, 64))
 DEPTHWISE_1D = ((1, 64, 64), (8, 256, 64), (16, 4096, 64))
 STEM = ((1, 32, 32, 3), (2, 128, 128, 3), (4, 224, 224, 3))
 VOLUMES = ((1, 8, 8, 8, 8), (1, 16, 32, 32, 16), (2, 32, 64, 64, 32))
+PICTURES = ((1, 32, 32, 1), (4, 256, 256, 1), (8, 512, 512, 1))
+FIELDS = ((1, 16, 16, 16, 1), (1, 48, 48, 48, 1), (2, 96, 96, 96, 1))
+STEPS = 3
+"""Of gradient descent in a loop."""
+
+
+def _last_first(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[0], shape[-1], *shape[1:-1]
+
+
+def _descent(name: str, window: tuple[int, ...], shapes: Any, first: bool = False) -> Row:
+    """Gradient descent of a layer's weights in a loop, as training steps in `lax.scan` do it."""
+    letters = LETTERS[len(window)]
+    layout, kernel = ("NC" + letters, "OI" + letters) if first else (f"N{letters}C", f"{letters}IO")
+    inputs = tuple(
+        normal(_last_first(s) if first else s, (s[-1], s[-1], *window) if first else
+               (*window, s[-1], s[-1]), scale=0.1)
+        for s in shapes
+    )  # fmt: skip
+
+    def loss(w: Any, x: Any) -> Any:
+        made = lax.conv_general_dilated(
+            x, w, (1,) * len(window), "SAME", dimension_numbers=(layout, kernel, layout)
+        )
+        return jnp.mean(jnp.tanh(made) ** 2)
+
+    def descend(x: Any, w: Any) -> Any:
+        return lax.fori_loop(0, STEPS, lambda _, w: w - jax.grad(loss)(w, x), w)
+
+    def torch_descend(torch: Any, x: Any, w: Any) -> Any:
+        convolve = getattr(torch.nn.functional, f"conv{len(window)}d")
+        for _ in range(STEPS):
+            w = w.detach().requires_grad_()
+            lost = (torch.tanh(convolve(x, w, padding="same")) ** 2).mean()
+            w = w - torch.autograd.grad(lost, w)[0]
+        return w.detach()
+
+    order = ", channels first" if first else ""
+    return Row(f"convolutions.{name}, descent in a loop{order}", descend, inputs, torch_descend,
+               arranged=(lambda *a: a) if first else _arranged)  # fmt: skip
 
 
 def _transposed(x: Any, w: Any) -> Any:
@@ -116,7 +156,14 @@ CONVOLUTIONS: tuple[Row, ...] = (
     *_convolutions("3 of sequences", (3,), SEQUENCES),
     *_convolutions("9 of sequences", (9,), SEQUENCES, gradients=False),
     *_convolutions("depthwise 7 of sequences", (7,), DEPTHWISE_1D, depthwise=True),
-    *_convolutions("3x3x3", (3, 3, 3), VOLUMES, gradients=False),
+    *_convolutions("3x3x3", (3, 3, 3), VOLUMES),
+    *_convolutions("3x3x3, stride 2", (3, 3, 3), VOLUMES, stride=2),
+    *_convolutions("3x3x3 of one channel", (3, 3, 3), FIELDS),
+    *_convolutions("5x5 of one channel", (5, 5), PICTURES),
+    _descent("3x3", (3, 3), IMAGES),
+    _descent("3x3", (3, 3), IMAGES, first=True),
+    _descent("5 of sequences", (5,), SEQUENCES),
+    _descent("3x3x3", (3, 3, 3), VOLUMES),
     Row("convolutions.transposed 2x2, stride 2", _transposed,
         tuple(normal(s, (2, 2, s[-1], s[-1])) for s in IMAGES),
         lambda T, x, w: T.nn.functional.conv_transpose2d(x, w, stride=2),
@@ -167,10 +214,6 @@ def _channels_first(name: str, size: int, stride: int, along: int, shapes: Any, 
         three(normal, [_last_first(shape) for shape in shapes]),
         lambda T, x: _gradients(T, torch, x),
     )  # fmt: skip
-
-
-def _last_first(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[0], shape[-1], *shape[1:-1]
 
 
 POOLS: tuple[Row, ...] = (

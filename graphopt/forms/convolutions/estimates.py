@@ -19,8 +19,8 @@ FEW_IMAGES: Final = 2
 _MOVES: Final = 3
 """Kernels that bring two arrays into an order and one back, as calls of the library."""
 
-_FOLD_CALLS: Final = 8
-"""Kernels of a dimension that becomes channels, as calls of the library."""
+_KERNELS: Final = 8
+"""What starting the kernels of a form takes, as calls of the library."""
 
 
 def default_ns(conv: Convolution, costs: CpuCosts) -> float:
@@ -79,7 +79,7 @@ def shifts_ns(conv: Convolution, costs: CpuCosts) -> float:
         plain = costs.plain_convolution_ns
         products = plain["product of shifted elements"] * conv.work
         work = plain["element shifted"] * _elements(conv) + products
-        return _MOVES * costs.library_call_ns + moved + work
+        return _KERNELS * costs.library_call_ns + moved + work
     each = costs.shifted_product_ns if conv.inputs == 1 else costs.shifted_channels_ns
     return _passes_ns(conv, costs) + moved + conv.work * each
 
@@ -125,7 +125,7 @@ def planes_ns(conv: Convolution, costs: CpuCosts) -> float:
         return default_ns(conv, costs)
     _, flat = folded(conv)
     moved = conv.padded + flat.read + flat.weights + conv.size
-    return _FOLD_CALLS * costs.library_call_ns + costs.moved_ns * moved + planes_ns(flat, costs)
+    return _KERNELS * costs.library_call_ns + costs.moved_ns * moved + planes_ns(flat, costs)
 
 
 def swapped_ns(conv: Convolution, costs: CpuCosts) -> float:
