@@ -61,6 +61,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "hlo/emit": ("graph", "module", "plan"),
     "hlo/replace": ("emit", "graph", "legal", "module", "plan", "restructure"),
     "forms/convolutions": (),
+    "forms/convolutions/methods": (),
     "forms/element_loops": (),
     "forms/doubles": ("functions",),
     "forms/functions": (),

@@ -168,7 +168,7 @@ element of double precision."""
 
 CONVOLUTIONS: Final[Mapping[str, float]] = MappingProxyType(
     {
-        "product by a loop": 0.7,
+        "product by a loop": 0.45,
         "element read along three dimensions, few channels": 11.0,
         "element read along three dimensions": 2.0,
         "element read, few channels": 1.5,

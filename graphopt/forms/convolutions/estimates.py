@@ -9,8 +9,9 @@ from math import prod
 from typing import Final
 
 from graphopt.forms.convolutions.geometry import Convolution
-from graphopt.forms.convolutions.planes import folded
-from graphopt.forms.convolutions.swapped import exchanged
+from graphopt.forms.convolutions.methods.planes import folded
+from graphopt.forms.convolutions.methods.swapped import exchanged
+from graphopt.forms.convolutions.methods.turns import part_of
 from graphopt.machine import CpuCosts
 
 FEW_IMAGES: Final = 2
@@ -82,6 +83,13 @@ def shifts_ns(conv: Convolution, costs: CpuCosts) -> float:
         return _KERNELS * costs.library_call_ns + moved + work
     each = costs.shifted_product_ns if conv.inputs == 1 else costs.shifted_channels_ns
     return _passes_ns(conv, costs) + moved + conv.work * each
+
+
+def turns_ns(conv: Convolution, costs: CpuCosts) -> float:
+    """The same for one part of the window after the other, and their sum, to memory and back every time."""
+    turns, part = part_of(conv)
+    kept = 2 * conv.size * conv.itemsize / costs.bytes_per_ns
+    return turns * (shifts_ns(part, costs) + kept + _KERNELS * costs.library_call_ns)
 
 
 def sums_ns(conv: Convolution, costs: CpuCosts) -> float:

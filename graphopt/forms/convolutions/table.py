@@ -6,6 +6,7 @@ from math import prod
 from typing import Final
 
 from graphopt.forms.convolutions import channels_last
+from graphopt.forms.convolutions.arrays import MOST_AT_ONCE
 from graphopt.forms.convolutions.estimates import (
     apart_ns,
     gathers,
@@ -15,19 +16,21 @@ from graphopt.forms.convolutions.estimates import (
     sums_few_images,
     sums_ns,
     swapped_ns,
+    turns_ns,
     window_products_ns,
 )
 from graphopt.forms.convolutions.geometry import Convolution
-from graphopt.forms.convolutions.groups import apart
-from graphopt.forms.convolutions.library import library
-from graphopt.forms.convolutions.planes import planes
-from graphopt.forms.convolutions.products import one_product
+from graphopt.forms.convolutions.methods.groups import apart
+from graphopt.forms.convolutions.methods.library import library
+from graphopt.forms.convolutions.methods.planes import folded, planes
+from graphopt.forms.convolutions.methods.products import one_product
+from graphopt.forms.convolutions.methods.shifts import shifts, turned
+from graphopt.forms.convolutions.methods.sums import sums
+from graphopt.forms.convolutions.methods.swapped import swapped
+from graphopt.forms.convolutions.methods.turns import shifts_in_turn
+from graphopt.forms.convolutions.methods.window_products import window_products
 from graphopt.forms.convolutions.rules import FLOATS
-from graphopt.forms.convolutions.shifts import shifts, turned
-from graphopt.forms.convolutions.sums import sums
-from graphopt.forms.convolutions.swapped import swapped
 from graphopt.forms.convolutions.ways import Way
-from graphopt.forms.convolutions.window_products import window_products
 from graphopt.forms.form import Form
 
 MAX_TERMS: Final = 128
@@ -45,6 +48,9 @@ FEW_INPUTS: Final = 4
 MAX_PLACES: Final = 64
 """Results of one channel; what each of them reads is written to memory, or read anew."""
 
+MOST_COPIES: Final = 8
+"""Of an input in memory, for windows along one dimension."""
+
 MIN_CHANNELS: Final = 8
 """Products of fewer rows or columns are no faster than XLA's convolution."""
 
@@ -53,14 +59,25 @@ MAX_CALLS: Final = 32
 
 
 def forbids_shifts(conv: Convolution) -> str | None:
-    """Few input channels in each of several groups, or few channels altogether."""
+    """Few input channels in each of several groups, or few channels altogether; a window of few elements."""
+    rule = _forbids_channels(conv)
+    return rule or ("convolution-window" if conv.window * conv.inputs > MAX_TERMS else None)
+
+
+def forbids_turns(conv: Convolution) -> str | None:
+    """The same channels, a larger window."""
+    rule = _forbids_channels(conv)
+    beside = conv.inputs * conv.window // conv.axes[0].window
+    few = conv.window * conv.inputs <= MAX_TERMS
+    return rule or ("convolution-window" if few or beside > MAX_TERMS else None)
+
+
+def _forbids_channels(conv: Convolution) -> str | None:
     if conv.inputs > (1 if conv.by_batch else MOST_INPUTS):
         return "convolution-groups"
     if conv.groups == 1 and conv.outputs > MOST_OUTPUTS:
         return "convolution-groups"
-    if conv.inputs > FEW_INPUTS and turned(conv):
-        return "convolution-groups"
-    return "convolution-window" if conv.window * conv.inputs > MAX_TERMS else None
+    return "convolution-groups" if conv.inputs > FEW_INPUTS and turned(conv) else None
 
 
 def forbids_sums(conv: Convolution) -> str | None:
@@ -84,7 +101,7 @@ def forbids_window_products(conv: Convolution) -> str | None:
 
 def forbids_as_fast(conv: Convolution) -> str | None:
     """XLA is as fast for narrow products, for sequences, and for several results, of several images."""
-    if sums_few_images(conv):
+    if sums_few_images(conv) and conv.places * conv.padded * conv.itemsize <= MOST_AT_ONCE:
         return None
     if min(conv.batch, conv.outputs) < MIN_CHANNELS:
         return "convolution-groups"
@@ -110,7 +127,9 @@ def forbids_planes(conv: Convolution) -> str | None:
     """One group, along three dimensions or more."""
     if conv.groups > 1:
         return "convolution-groups"
-    return "convolution-dimensions" if len(conv.axes) < 3 else None
+    if len(conv.axes) < 3:
+        return "convolution-dimensions"
+    return "convolution-window" if folded(conv)[1].read > MOST_COPIES * conv.padded else None
 
 
 def forbids_swapped(conv: Convolution) -> str | None:
@@ -133,6 +152,13 @@ _WAYS: Final = (
         shifts,
         forbids_shifts,
         shifts_ns,
+    ),
+    Way(
+        "convolution-shifts-in-turn",
+        "the same for one part of a large window after the other, added up in a loop",
+        shifts_in_turn,
+        forbids_turns,
+        turns_ns,
     ),
     Way(
         "convolution-sums",

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt.forms.convolutions.arrays import named_operands, plain_result
 from graphopt.forms.convolutions.estimates import default_ns, interleaved_ns, plain_ns
 from graphopt.forms.convolutions.geometry import Convolution, convolution
-from graphopt.forms.convolutions.phases import Method, by_phases
+from graphopt.forms.convolutions.methods.phases import Method, by_phases
 from graphopt.forms.convolutions.rules import WIDE, forbids_all
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.machine import CpuCosts

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from graphopt import forms
-from graphopt.forms.convolutions import sums, window_products
+from graphopt.forms.convolutions.methods import sums, window_products
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_convolutions_along_four_dimensions(seen):
     def fn(x, weights):
         return lax.conv(x, weights, (1, 1, 2, 1), "SAME")
 
-    check(fn, normal(1, 3, 6, 5, 7, 6), normal(4, 3, 3, 2, 3, 3, seed=1))
+    check(fn, normal(1, 20, 6, 5, 7, 6), normal(24, 20, 3, 2, 3, 3, seed=1))
     assert [choice.form.name for choice in seen] == ["convolution-planes"]
 
 
@@ -323,3 +323,19 @@ def test_a_shifted_sum_is_made_before_it_is_reduced(seen):
     assert [choice.form.name for choice in seen] == ["convolution-shifts"]
     lowered = jax.jit(lambda *a: fn(*a)).lower(x, weights).as_text()
     assert lowered.count("optimization_barrier") == 2  # the padded input, and the sum
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("groups", [1, 8])
+def test_large_windows_are_shifted_in_turn(seen, layout, groups):
+    x, weights = normal(1, 48, 40, groups), normal(17, 13, 1, groups, seed=1)
+    if layout == "NCHW":
+        x, weights = x.transpose(0, 3, 1, 2), weights.transpose(3, 2, 0, 1)
+    check(layer(groups=groups, layout=layout), x, weights)
+    assert [choice.form.name for choice in seen] == ["convolution-shifts-in-turn"]
+
+
+@pytest.mark.parametrize("taps", [129, 200, 501])
+def test_long_filters_are_shifted_in_turn(seen, taps):
+    check(lambda x, w: jnp.convolve(x, w, mode="same"), normal(8_000), normal(taps, seed=1))
+    assert [choice.form.name for choice in seen] == ["convolution-shifts-in-turn"]

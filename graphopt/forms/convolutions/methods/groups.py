@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from graphopt.forms.convolutions.arrays import Named
 from graphopt.forms.convolutions.geometry import Convolution
-from graphopt.forms.convolutions.phases import Method
+from graphopt.forms.convolutions.methods.phases import Method
 
 
 def apart(method: Method) -> Method:

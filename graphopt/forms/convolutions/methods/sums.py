@@ -12,7 +12,7 @@ from jax import lax
 
 from graphopt.forms.convolutions.arrays import MOST_AT_ONCE, Named, kept, padded, views
 from graphopt.forms.convolutions.geometry import Convolution
-from graphopt.forms.convolutions.shifts import MIN_ROW
+from graphopt.forms.convolutions.methods.shifts import MIN_ROW
 
 MAX_PARTS: Final = 8
 """Chunks of a dimension that are added elementwise, before what is left is reduced; more gain a tenth, and

@@ -13,7 +13,7 @@ from jax import lax
 
 from graphopt.forms.convolutions.arrays import Named, padded
 from graphopt.forms.convolutions.geometry import Axis, Convolution
-from graphopt.forms.convolutions.library import library
+from graphopt.forms.convolutions.methods.library import library
 
 
 def folded(conv: Convolution) -> tuple[int, Convolution]:

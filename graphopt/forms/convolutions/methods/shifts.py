@@ -71,6 +71,9 @@ def work_names(conv: Convolution) -> str:
     names = conv.result_names
     if names[-1].isdigit() and conv.axes[int(names[-1])].results < MIN_ROW:
         return "".join(n for n in names if n not in "go") + "go"
+    narrow = conv.groups == 1 and names == "n0go" and 1 < conv.outputs < MIN_ROW
+    if narrow and conv.axes[0].results >= MIN_ROW and conv.axes[0].stride == 1:
+        return "ngo0"
     return names
 
 

@@ -1,0 +1,1 @@
+"""What computes convolutions without holes: each method takes the geometry, named arrays and a precision."""
