@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from . import (
     agent_programs,
+    convolution_programs,
     inference_programs,
     model_programs,
     nn_programs,
@@ -30,6 +31,7 @@ WORKLOADS: dict[str, Builder] = {
     **agent_programs.WORKLOADS,
     **inference_programs.WORKLOADS,
     **solver_programs.WORKLOADS,
+    **convolution_programs.WORKLOADS,
 }
 
 CHAOTIC: frozenset[str] = frozenset()

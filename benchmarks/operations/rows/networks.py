@@ -96,6 +96,7 @@ STEM = ((1, 32, 32, 3), (2, 128, 128, 3), (4, 224, 224, 3))
 VOLUMES = ((1, 8, 8, 8, 8), (1, 16, 32, 32, 16), (2, 32, 64, 64, 32))
 PICTURES = ((1, 32, 32, 1), (4, 256, 256, 1), (8, 512, 512, 1))
 FIELDS = ((1, 16, 16, 16, 1), (1, 48, 48, 48, 1), (2, 96, 96, 96, 1))
+BATCHES = ((1, 16, 16, 16), (4, 32, 32, 32), (8, 40, 40, 48))
 STEPS = 3
 """Of gradient descent in a loop."""
 
@@ -160,10 +161,10 @@ CONVOLUTIONS: tuple[Row, ...] = (
     *_convolutions("3x3x3, stride 2", (3, 3, 3), VOLUMES, stride=2),
     *_convolutions("3x3x3 of one channel", (3, 3, 3), FIELDS),
     *_convolutions("5x5 of one channel", (5, 5), PICTURES),
-    _descent("3x3", (3, 3), IMAGES),
-    _descent("3x3", (3, 3), IMAGES, first=True),
-    _descent("5 of sequences", (5,), SEQUENCES),
-    _descent("3x3x3", (3, 3, 3), VOLUMES),
+    _descent("3x3", (3, 3), BATCHES),
+    _descent("3x3", (3, 3), BATCHES, first=True),
+    _descent("5 of sequences", (5,), ((1, 128, 16), (8, 256, 32), (16, 512, 64))),
+    _descent("3x3x3", (3, 3, 3), ((1, 8, 8, 8, 8), (1, 12, 12, 12, 16), (1, 16, 24, 24, 16))),
     Row("convolutions.transposed 2x2, stride 2", _transposed,
         tuple(normal(s, (2, 2, s[-1], s[-1])) for s in IMAGES),
         lambda T, x, w: T.nn.functional.conv_transpose2d(x, w, stride=2),
