@@ -1,4 +1,4 @@
-"""All third-party programs by name.
+"""All third-party programs by name; those of `convolution_programs` are apart, made to show a change.
 
 A builder returns ``(fn, args)``: ``fn`` is pure and jittable, ``args`` are concrete pytrees of
 arrays made from fixed seeds. Every builder imports its library itself, so that a missing
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from . import (
     agent_programs,
-    convolution_programs,
     inference_programs,
     model_programs,
     nn_programs,
@@ -31,7 +30,6 @@ WORKLOADS: dict[str, Builder] = {
     **agent_programs.WORKLOADS,
     **inference_programs.WORKLOADS,
     **solver_programs.WORKLOADS,
-    **convolution_programs.WORKLOADS,
 }
 
 CHAOTIC: frozenset[str] = frozenset()
