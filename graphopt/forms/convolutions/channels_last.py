@@ -14,6 +14,7 @@ from jax import lax
 
 from graphopt.forms.convolutions.estimates import default_ns, plain_ns, turned_ns
 from graphopt.forms.convolutions.geometry import convolution
+from graphopt.forms.convolutions.methods.library import channels_last
 from graphopt.forms.convolutions.rules import FLOATS, forbids_all
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.machine import CpuCosts
@@ -46,20 +47,12 @@ def _times(operation: Operation, costs: CpuCosts) -> Times:
 def _compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     params = dict(operation.params)
     dims = params.pop("dimension_numbers")
-    (n, i, *spatial), (o, wi, *window), (rn, ro, *places) = (
-        dims.lhs_spec,
-        dims.rhs_spec,
-        dims.out_spec,
-    )
-    last = len(spatial) + 1
+    (n, i, *spatial), (o, wi, *window) = dims.lhs_spec, dims.rhs_spec
+    rn, ro, *places = dims.out_spec
     made = lax.conv_general_dilated_p.bind(
         lax.transpose(operands[0], (n, *spatial, i)),
         lax.transpose(operands[1], (*window, wi, o)),
-        dimension_numbers=lax.ConvDimensionNumbers(
-            (0, last, *range(1, last)),
-            (last, last - 1, *range(last - 1)),
-            (0, last, *range(1, last)),
-        ),
+        dimension_numbers=channels_last(len(spatial)),
         **params,
     )
     return [lax.transpose(made, np.argsort((rn, *places, ro)))]
@@ -68,7 +61,7 @@ def _compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
 FORM: Final = Form(
     "convolution-channels-last",
     ("conv_general_dilated",),
-    "the same convolution by XLA's library, which computes it outside of loops only by itself",
+    "the same with channels last, by XLA's library; XLA does so itself, but not in loops and branches",
     _forbids,
     _times,
     _compute,

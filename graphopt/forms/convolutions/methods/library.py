@@ -10,6 +10,12 @@ from graphopt.forms.convolutions.arrays import Named, cut_input
 from graphopt.forms.convolutions.geometry import Convolution
 
 
+def channels_last(axes: int) -> lax.ConvDimensionNumbers:
+    """The order of dimensions that XLA's library computes, for so many spatial ones."""
+    image = (0, axes + 1, *range(1, axes + 1))
+    return lax.ConvDimensionNumbers(image, (axes + 1, axes, *range(axes)), image)
+
+
 def library(conv: Convolution, x: Named, weights: Named, precision: Any) -> Named:
     """A convolution without holes, its channels at the end: XLA's library computes no other.
 
@@ -17,17 +23,13 @@ def library(conv: Convolution, x: Named, weights: Named, precision: Any) -> Name
     """
     x, room = cut_input(conv, x)
     x, weights = x.ordered(f"n{conv.digits}gi"), weights.ordered(f"{conv.digits}igo")
-    last = 1 + len(conv.axes)
-    dims = lax.ConvDimensionNumbers(
-        (0, last, *range(1, last)), (last, last - 1, *range(last - 1)), (0, last, *range(1, last))
-    )
     array = lax.conv_general_dilated(
         _merged(x),
         _merged(weights),
         [a.stride for a in conv.axes],
         room,
         rhs_dilation=[a.spread for a in conv.axes],
-        dimension_numbers=dims,
+        dimension_numbers=channels_last(len(conv.axes)),
         feature_group_count=conv.groups,
         precision=precision,
     )

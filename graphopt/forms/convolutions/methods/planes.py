@@ -23,16 +23,14 @@ def folded(conv: Convolution) -> tuple[int, Convolution]:
     """
     number = min(range(len(conv.axes)), key=lambda n: _written(conv.axes[n]))
     axis = conv.axes[number]
-    flat = replace(
+    return number, replace(
         conv,
         axes=conv.axes[:number] + conv.axes[number + 1 :],
         batch=conv.batch * axis.results,
         inputs=conv.inputs * axis.window,
-    )
-    names = (_without(n, number) for n in (conv.input_names, conv.window_names, conv.result_names))
-    input_names, window_names, result_names = names
-    return number, replace(
-        flat, input_names=input_names, window_names=window_names, result_names=result_names
+        input_names=_without(conv.input_names, number),
+        window_names=_without(conv.window_names, number),
+        result_names=_without(conv.result_names, number),
     )
 
 
