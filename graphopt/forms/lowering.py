@@ -228,7 +228,8 @@ def _chosen(primitive: Any, ctx: Any, params: dict[str, Any], use: Use) -> Choic
         operands, results = _arrays(ctx.avals_in), _arrays(ctx.avals_out)
         if operands is None or results is None:
             return None
-        operation = Operation(primitive.name, operands, results, params, _local.loops > 0)
+        in_loop = _local.loops > 0
+        operation = Operation(primitive.name, operands, results, params, in_loop, in_loop)
         operation = _with_place(operation, primitive)
         choice = choose(operation, own_costs(), use.names, always=use.always)
         for name, error in choice.failed.items():
@@ -249,7 +250,7 @@ def _with_place(operation: Operation, primitive: Any) -> Operation:
     asked = by_body or any(form.apart and _allows(form, operation) for form in forms)
     levels = jax_private.lowered_equations() if asked else []
     if not levels or levels[0][1].primitive is not primitive:
-        return replace(operation, in_body=operation.in_loop)
+        return operation
     if by_body:
         return replace(operation, in_body=operation.in_loop or stands_in_body(levels))
     reduced = primitive.name in own_costs().reduced_functions and are_reduced(levels)
