@@ -247,12 +247,14 @@ def _with_place(operation: Operation, primitive: Any) -> Operation:
     """The operation with where it stands and what reads its result, where that matters and jax says so."""
     forms = BY_PRIMITIVE[primitive.name]
     by_body = any(form.by_body for form in forms)
+    if by_body and operation.in_body:
+        return operation
     asked = by_body or any(form.apart and _allows(form, operation) for form in forms)
     levels = jax_private.lowered_equations() if asked else []
     if not levels or levels[0][1].primitive is not primitive:
         return operation
     if by_body:
-        return replace(operation, in_body=operation.in_loop or stands_in_body(levels))
+        return replace(operation, in_body=stands_in_body(levels))
     reduced = primitive.name in own_costs().reduced_functions and are_reduced(levels)
     return replace(operation, reduced=reduced, sliced=are_sliced(levels))
 

@@ -22,9 +22,6 @@ from graphopt.machine import CpuCosts
 MOST_AXES: Final = 3
 """Spatial dimensions of the library's convolutions."""
 
-CALLS: Final = 3
-"""Kernels that bring arrays into the library's order and back, as calls of the library."""
-
 
 def _forbids(operation: Operation) -> str | None:
     rule = forbids_all(operation, FLOATS)
@@ -40,8 +37,7 @@ def _forbids(operation: Operation) -> str | None:
 
 def _times(operation: Operation, costs: CpuCosts) -> Times:
     conv = convolution(operation)
-    form = default_ns(conv, costs) + turned_ns(conv, costs) + CALLS * costs.library_call_ns
-    return Times(plain_ns(conv, costs), form)
+    return Times(plain_ns(conv, costs), default_ns(conv, costs) + turned_ns(conv, costs))
 
 
 def _compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:

@@ -53,7 +53,8 @@ def turned_ns(conv: Convolution, costs: CpuCosts) -> float:
         (conv.weights, conv.window_names, f"{conv.digits}igo"),
         (conv.size, conv.result_names, f"n{conv.digits}go"),
     )
-    return costs.turn_ns * sum(size for size, names, wanted in arrays if names != wanted)
+    turned = sum(size for size, names, wanted in arrays if names != wanted)
+    return _MOVES * costs.library_call_ns + costs.turn_ns * turned
 
 
 def gathers(conv: Convolution) -> bool:
