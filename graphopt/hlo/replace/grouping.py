@@ -62,7 +62,7 @@ def group(
     large = changed & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
     decisions.unit[large] = widest
     decisions.fuse[_written_as(graph, editor.alone) & masks.fuse[:, 0]] = False
-    decisions.fuse[_written_as(graph, editor.views) & allowed] = True
+    decisions.fuse[_written_as(graph, editor.fused) & allowed] = True
     _leave_views(graph, masks, fresh, decisions)
     return decisions, changed
 

@@ -18,7 +18,7 @@ from graphopt.hlo.graph.walks import roots_around
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.pack import MIN_PACKED
+from graphopt.hlo.restructure.rows.pack import VECTOR, packed_length
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.step import Step, limit
@@ -53,7 +53,7 @@ def apply(context: Context) -> Edit | None:
             if not wanted.restructure[node]
             and _is_scalar_code(now, node, index in context.inside_native)
         ]
-        if len(found) > 1:
+        if found:
             saved += _pack(context, wanted, index, found)
     return context.edit(wanted, saved, "functions of small arrays computed together")
 
@@ -89,17 +89,19 @@ def _groups(graph: Graph, computation: Computation, found: list[int]) -> list[li
         if node in members:
             dtype = graph.source.shapes[node].element_type
             groups[level[node], graph.ops[node].name, dtype].append(node)
-    return [group for group in groups.values() if len(group) > 1]
+    return list(groups.values())
 
 
 def _saved_ns(context: Context, members: list[int]) -> float:
     """Nanoseconds that packing saves; less than 0 where it takes longer."""
     graph, costs = context.graph, context.costs
-    dtype = DType(graph.source.shapes[members[0]].element_type).name.lower()
-    short, vector = costs.short_functions[graph.ops[members[0]].name][dtype]
-    elements = float(graph.elements[members].sum())
+    name, dtype = graph.ops[members[0]].name, DType(graph.source.shapes[members[0]].element_type)
+    short, vector = costs.short_functions[name][dtype.name.lower()]
+    sizes = [int(graph.elements[member]) for member in members]
+    packed = packed_length(name, dtype, sizes)
+    scalar = packed % VECTOR[dtype]
     overhead = len(members) * costs.member_ns + costs.pack_ns
-    return elements * short - max(elements, MIN_PACKED) * vector - overhead
+    return (sum(sizes) - scalar) * short - (packed - scalar) * vector - overhead
 
 
 def _is_scalar_code(context: Context, node: int, inside: bool) -> bool:
@@ -121,10 +123,16 @@ def _instructions(context: Context, root: int) -> float:
     """About how many instructions one iteration of a kernel's innermost loop has."""
     graph = context.graph
     members = set(context.model.members(context.decisions.fuse, root))
-    read = {operand for member in members for operand in graph.operand_lists[member]} - members
+    read = {operand for member in members for operand in _read(graph, member)} - members
     loads = sum(graph.elements[operand] > 1 for operand in read)
     computed = sum(graph.ops[member].kind is OpKind.ELEMENTWISE for member in members)
     return context.costs.loop_instructions + int(loads) + computed
+
+
+def _read(graph: Graph, node: int) -> list[int]:
+    """Operands that are loaded, element by element; an array that is updated in place is not."""
+    operands = graph.operand_lists[node]
+    return operands[1:] if graph.ops[node].name == "dynamic-update-slice" else operands
 
 
 STEP: Final = Step(

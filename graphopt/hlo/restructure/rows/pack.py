@@ -4,7 +4,7 @@ XLA:CPU runs LLVM without its SLP vectorizer, and LLVM unrolls a loop of some do
 before its loop vectorizer sees it. So the exponentials of scalars and of small arrays are computed element by
 element, in three to ten times what an element of a long array takes. Here equal functions that do not depend
 on one another read their arguments from one array, long enough to stay a loop, and their results are slices
-of it.
+of it. Most functions are written out as arithmetic, of which fewer elements are enough (`vector_functions`).
 
 A replaced operation is first written on a flat array and marked (`expand`); once the module is edited and
 ordered, `gather` brings marked operations together. Those of one *level*, the number of marked operations on
@@ -13,7 +13,9 @@ the longest path to them, never depend on one another, and groups of one level e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 from graphopt.hlo.module.index import LOCAL_ID
@@ -22,6 +24,7 @@ from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
 from graphopt.hlo.restructure.writing.ordering import sort_instructions
 from graphopt.hlo.restructure.writing.values import Value
+from graphopt.hlo.restructure.writing.vector_functions import LENGTHS, write_function
 
 RULES: Final = {
     "pack-function": "the function has no vector code for this type",
@@ -32,7 +35,7 @@ FUNCTIONS: Final[dict[str, frozenset[int]]] = {
     "erf": frozenset({DType.F32}),
     "exponential": frozenset({DType.F32, DType.F64}),
     "exponential-minus-one": frozenset({DType.F32, DType.F64}),
-    "log": frozenset({DType.F32}),
+    "log": frozenset({DType.F32, DType.F64}),
     "log-plus-one": frozenset({DType.F32, DType.F64}),
     "logistic": frozenset({DType.F32, DType.F64}),
     "tanh": frozenset({DType.F32, DType.F64}),
@@ -46,7 +49,25 @@ MAX_ELEMENTS: Final = 256
 """Largest array: of more, copying costs as much as it saves."""
 
 MIN_PACKED: Final = 64
-"""Elements of a packed array, unused ones included: LLVM leaves a loop of so many alone."""
+"""Elements of a packed array, unused ones included: LLVM leaves a loop of so many calls alone."""
+
+VECTOR: Final = MappingProxyType({DType.F32: 8, DType.F64: 4})
+"""Arithmetic is done for so many elements at once."""
+
+
+def packed_length(name: str, dtype: int, sizes: Sequence[int]) -> int:
+    """Elements of a packed array, unused ones included, by those of its members.
+
+    One member is read where it is if it is long enough; its last elements then are scalar code, which takes
+    less than a copy.
+    """
+    elements = sum(sizes)
+    if name not in LENGTHS:
+        return max(MIN_PACKED, elements)
+    least, vector = LENGTHS[name][dtype], VECTOR[DType(dtype)]
+    if len(sizes) == 1 and elements >= least:
+        return elements
+    return max(least, -(-elements // vector) * vector)
 
 
 def forbids(candidate: Candidate) -> str | None:
@@ -103,8 +124,7 @@ class _Gathering:
         for local, level in self._levels().items():
             groups.setdefault((level, *_kind(self.by_id[local])), []).append(local)
         for _, members in sorted(groups.items(), key=lambda item: item[0][0]):
-            if len(members) > 1:
-                self._pack(members)
+            self._pack(members)
         sort_instructions(self.computation)
         self._drop_unread_slices()
 
@@ -124,8 +144,14 @@ class _Gathering:
         origin = self.editor.fresh[self.computation.id, members[0]]
         block = Block(self.editor, self.computation.id, origin, max(self.by_id) + 1)
         members, argument = self._argument(block, members)
-        packed = block.clone(first, [argument], argument.shape)
-        self.editor.alone.update((self.computation.id, p.id) for p in block.protos)
+        own = len(block.protos)
+        if first.opcode in LENGTHS:
+            packed = write_function(block, first.opcode, argument)
+        else:
+            packed = block.clone(first, [argument], argument.shape)
+        new = [(self.computation.id, proto.id) for proto in block.protos]
+        self.editor.alone.update((*new[:own], new[-1]))
+        self.editor.fused.update(new[own:-1])
         self.computation.instructions.extend(block.protos)
         start = 0
         for local in members:
@@ -144,7 +170,9 @@ class _Gathering:
             if self._are_all(ordered, begin):
                 return ordered, Value(source, self.by_id[source].shape)
         parts = [Value(operand[m], self.by_id[m].shape) for m in members]
-        missing = MIN_PACKED - sum(part.dims[0] for part in parts)
+        sizes = [part.dims[0] for part in parts]
+        name = self.by_id[members[0]].opcode
+        missing = packed_length(name, parts[0].dtype, sizes) - sum(sizes)
         if missing > 0:
             parts.append(block.zeros(parts[0].dtype, missing))
         return members, block.concatenate(parts, 0)
@@ -175,7 +203,7 @@ class _Gathering:
             out.metadata = member.metadata
         local = member.id & LOCAL_ID
         self.slices[local] = (packed, start)
-        self.editor.views.add((self.computation.id, local))
+        self.editor.fused.add((self.computation.id, local))
         member.CopyFrom(out)
 
     def _drop_unread_slices(self) -> None:

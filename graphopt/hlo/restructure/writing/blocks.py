@@ -37,7 +37,7 @@ class ModuleEditor:
         chained: (computation id, local id) of instructions of chains (`graphopt.hlo.replace.chains`).
         packed: names of operations that `graphopt.hlo.restructure.rows.pack` may compute together.
         alone: (computation id, local id) of instructions that are kernels of their own.
-        views: (computation id, local id) of slices that every reader takes from the array itself.
+        fused: (computation id, local id) of instructions that are part of every kernel that reads them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ModuleEditor:
         self.chained: set[tuple[int, int]] = set()
         self.packed: set[str] = set()
         self.alone: set[tuple[int, int]] = set()
-        self.views: set[tuple[int, int]] = set()
+        self.fused: set[tuple[int, int]] = set()
         self.written: list[Any] = []
         """Finished new computations that the next edited one must follow."""
         self._next_computation: int = max(self.computations) + 1
