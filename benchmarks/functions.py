@@ -1,10 +1,11 @@
 """What functions of short arrays cost in native code, alone and packed, and how exact forms of functions are.
 
-    python -m benchmarks.functions [--only tanh] [--f64]
+    python -m benchmarks.functions [--only tanh] [--f64] [--arrays 1]
     python -m benchmarks.functions --errors [--f64] [--every 257] [--only atan]
 
-A loop of 500 iterations carries eight arrays and applies one function, a multiplication and an addition to
-each. These are the figures behind `graphopt.policy.heuristic.pack`. Errors: see `benchmarks.function_errors`.
+A loop of 500 iterations carries eight arrays (`--arrays`) and applies one function, a multiplication and an
+addition to each. These are the figures behind `graphopt.policy.heuristic.packed_functions`. Errors: see
+`benchmarks.function_errors`.
 """
 
 from __future__ import annotations
@@ -44,8 +45,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "tanh": lax.tanh,
 }
 SIZES = (1, 4, 8, 16, 32, 64, 256)
-PACKED_SIZES = (1, 4, 8, 16)
-ARRAYS = 8
+PACKED_SIZES = (1, 4, 8, 16, 32)
 TIMES = 500
 
 
@@ -77,10 +77,11 @@ def native_loop(graph: Graph, packed: bool) -> Decisions | None:
 
 
 def element_ns(
-    function: Callable[[Any], Any], size: int, dtype: Any, packed: bool, store: Store
+    function: Callable[[Any], Any], shape: tuple[int, int], dtype: Any, packed: bool, store: Store
 ) -> float:
-    """Nanoseconds per element and iteration; nan where it cannot be packed."""
-    arrays = [np.linspace(0.3 + 0.01 * k, 0.9, size).astype(dtype) for k in range(ARRAYS)]
+    """Nanoseconds per element and iteration, of so many arrays of a size; nan where it cannot be packed."""
+    count, size = shape
+    arrays = [np.linspace(0.3 + 0.01 * k, 0.9, size).astype(dtype) for k in range(count)]
     data, inputs = make_subject(loop(function), tuple(arrays)).modules[0]
     graph = build_graph(data)
     decisions = native_loop(graph, packed)
@@ -90,7 +91,7 @@ def element_ns(
         runner.start()
         found = runner.measure(decisions, budget_s=0.3)
     seconds = found.seconds if found.ok and found.seconds else math.nan
-    return 1e9 * seconds / (TIMES * ARRAYS * size)
+    return 1e9 * seconds / (TIMES * count * size)
 
 
 def main() -> None:
@@ -98,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.functions", description=__doc__)
     parser.add_argument("--only", default="", help="functions whose name starts so")
     parser.add_argument("--f64", action="store_true", help="double precision")
+    parser.add_argument("--arrays", type=int, default=8, help="arrays that the loop carries")
     parser.add_argument("--errors", action="store_true", help="largest errors of functions' forms")
     parser.add_argument(
         "--every", type=int, default=257, help="distance of the floats for --errors"
@@ -110,7 +112,8 @@ def main() -> None:
         return
     dtype = np.float64 if options.f64 else np.float32
     sizes = [(size, False) for size in SIZES] + [(size, True) for size in PACKED_SIZES]
-    heads = [f"{ARRAYS} x {size}{', packed' if packed else ''}" for size, packed in sizes]
+    count = options.arrays
+    heads = [f"{count} x {size}{', packed' if packed else ''}" for size, packed in sizes]
     print(f"| ns per element, {np.dtype(dtype).name} | {' | '.join(heads)} |")
     print(f"| --- |{' --- |' * len(heads)}")
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +122,9 @@ def main() -> None:
             for name, function in rest:
                 if not name.startswith(options.only):
                     continue
-                row = [element_ns(function, size, dtype, packed, store) for size, packed in sizes]
+                row = [
+                    element_ns(function, (count, n), dtype, packed, store) for n, packed in sizes
+                ]
                 cells = ["-" if ns != ns else f"{ns:.2f}" for ns in row]
                 print(f"| {name} | {' | '.join(cells)} |", flush=True)
 

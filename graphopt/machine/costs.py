@@ -360,6 +360,7 @@ class CpuCosts:
     )
     member_ns: float = fact(1.0, "ns", "Copying an argument and reading a result", FUNCTIONS)
     pack_ns: float = fact(5.0, "ns", "The loop over a packed array", FUNCTIONS)
+    filled_ns: float = fact(12.0, "ns", "Waiting for a lone array that is filled up", FUNCTIONS)
     unrolled_instructions: float = fact(
         300.0, "instructions", "Up to so many LLVM unrolls a loop in full", FUNCTIONS
     )

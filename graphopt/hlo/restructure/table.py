@@ -132,7 +132,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     ),
     Restructure(
         "pack", frozenset(pack.FUNCTIONS),
-        "one array of the arguments of several such functions, and slices of the results",
+        "one array of the arguments of such functions, arithmetic for most, and slices of the results",
         pack.forbids, pack.expand, exact=False,
     ),
     Restructure(

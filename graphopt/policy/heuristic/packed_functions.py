@@ -101,6 +101,8 @@ def _saved_ns(context: Context, members: list[int]) -> float:
     packed = packed_length(name, dtype, sizes)
     scalar = packed % VECTOR[dtype]
     overhead = len(members) * costs.member_ns + costs.pack_ns
+    if packed > sizes[0] and len(members) == 1:
+        overhead += costs.filled_ns
     return (sum(sizes) - scalar) * short - (packed - scalar) * vector - overhead
 
 

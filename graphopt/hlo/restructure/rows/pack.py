@@ -153,11 +153,11 @@ class _Gathering:
         self.editor.alone.update((*new[:own], new[-1]))
         self.editor.fused.update(new[own:-1])
         self.computation.instructions.extend(block.protos)
+        self.by_id = {i.id & LOCAL_ID: i for i in self.computation.instructions}
         start = 0
         for local in members:
             self._become_slice(self.by_id[local], packed.id, start)
             start += self.by_id[local].shape.dimensions[0]
-        self.by_id = {i.id & LOCAL_ID: i for i in self.computation.instructions}
 
     def _argument(self, block: Block, members: list[int]) -> tuple[list[int], Value]:
         """The members in the order of their arguments, and these as one array."""
@@ -194,11 +194,15 @@ class _Gathering:
 
     def _become_slice(self, member: Any, packed: int, start: int) -> None:
         (size,) = member.shape.dimensions
-        out = HloInstructionProto(name=member.name, opcode="slice", id=member.id)
+        # A slice of all is no operation that XLA leaves, and in native code its result is never written.
+        whole = self.by_id[packed].shape.dimensions[0] == size
+        opcode = "bitcast" if whole else "slice"
+        out = HloInstructionProto(name=member.name, opcode=opcode, id=member.id)
         out.shape.CopyFrom(member.shape)
         out.operand_ids.append(packed)
         out.control_predecessor_ids.extend(member.control_predecessor_ids)
-        out.slice_dimensions.add(start=start, limit=start + size, stride=1)
+        if not whole:
+            out.slice_dimensions.add(start=start, limit=start + size, stride=1)
         if member.metadata:
             out.metadata = member.metadata
         local = member.id & LOCAL_ID

@@ -195,6 +195,24 @@ def test_packing_is_undone_by_no_carried_decision():
     assert result.restructured == 2 and result.regions == 1
 
 
+def test_a_lone_result_that_nothing_is_fused_with():
+    """In native code, XLA never writes a slice of a whole array."""
+
+    def fn(x):
+        return jax.lax.scan(lambda x, _: (jnp.tanh(x) * 0.37 + 0.61, None), x, None, length=5)[0]
+
+    x = jnp.linspace(0.3, 0.9, 16)
+    default = compile_with(fn, (x,))
+    graph = build_graph(default.modules[0], MACHINE)
+    decisions = native(graph, everywhere(graph, NAME))
+    for node in np.flatnonzero(decisions.restructure):
+        for value in (node, *graph.operand_lists[node]):
+            decisions.fuse[value] &= not graph.masks.fuse[value, 0]
+    data = rewrite(graph, decisions).data
+    got = compile_with(fn, (x,), lambda *_: data)
+    assert compare_outputs(default(), got()).equal
+
+
 FLOATS = np.concatenate(
     [
         np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-320, -1e-320, 1e-40, 3e38]),
