@@ -72,7 +72,7 @@ def config(**changes: object) -> TrainConfig:
         "model": MODEL,
         "rollout": RolloutConfig(graphs=2, samples=12),
         # With less, what is learnt last may stay wrong: nothing is drawn any more that would show it.
-        "ppo": PPOConfig(epochs=2, entropy=0.02),
+        "ppo": PPOConfig(epochs=2, entropy=0.03),
         "imitation": ImitationConfig(enabled=False),
         "stages": (StageConfig("flip", "flip", 140, 1e-2, imitation=0.0),),
         "validate_every": 10,
