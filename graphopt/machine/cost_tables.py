@@ -88,7 +88,7 @@ SHORT_FUNCTIONS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = Mappin
         "erf": {"f32": (2.5, 0.35)},
         "exponential": {"f32": (2.7, 0.4), "f64": (4.3, 1.2)},
         "exponential-minus-one": {"f32": (7.5, 1.0), "f64": (8.7, 2.5)},
-        "log": {"f32": (4.5, 0.9), "f64": (5.5, 1.5)},
+        "log": {"f32": (4.5, 0.9), "f64": (3.1, 1.2)},
         "log-plus-one": {"f32": (9.0, 1.4), "f64": (6.5, 3.8)},
         "logistic": {"f32": (4.0, 0.5), "f64": (5.0, 1.5)},
         "tanh": {"f32": (3.2, 0.4), "f64": (3.8, 1.1)},
