@@ -66,6 +66,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "forms/doubles": ("functions",),
     "forms/functions": (),
     "forms/rows": ("doubles", "functions"),
+    "forms/scan_parts": ("element_loops",),
     "store/schema": (),
     "store/schema/migrations": (),
     "store/schema/migrations/versions": (),

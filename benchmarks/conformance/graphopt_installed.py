@@ -4,7 +4,8 @@
 
 ``GRAPHOPT_DISABLE=1`` gives the same run without it, to compare with. Where ``GRAPHOPT_TEST_LOG`` names a
 file, a line of JSON per test is written there as soon as the test has ended: ``test``, ``outcome`` (passed,
-failed, skipped), ``cpu_s`` (processor time of the process, seconds, over set-up, call and tear-down).
+failed, skipped), ``cpu_s`` (processor time of the process, seconds, over set-up, call and tear-down). Tests
+that have a line there already do not run again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
@@ -24,6 +26,15 @@ LOG = os.environ.get("GRAPHOPT_TEST_LOG")
 jax.config.update("jax_platforms", "cpu")
 graphopt.install(store=False)
 outcomes: dict[str, str] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests that have ended in an earlier run."""
+    if LOG and Path(LOG).exists():
+        rows = [json.loads(line) for line in Path(LOG).read_text().splitlines()]
+        ended = {row["test"] for row in rows}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in ended])
+        items[:] = [item for item in items if item.nodeid not in ended]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -7,7 +7,8 @@ the source distribution of the version that is installed and runs its tests twic
 process with graphopt and one with ``GRAPHOPT_DISABLE=1``, to their end or for at most so long each. Compared
 are the tests that ended in both: their outcomes, and the processor time of each. Tests that fail, or are
 missing, with graphopt alone are run again, by themselves, both ways. What a library gave is kept in
-``FOLDER/NAME.json``; a library that has such a file is not run again.
+``FOLDER/NAME.json``. A library whose tests came to their end is not run again; one that was stopped goes on
+with the tests that have not ended yet.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Suite:
         ended: whether pytest came to its end, if only to say that it cannot begin; else it was stopped by the
             limit, or killed.
         killed: the process died of a signal other than the limit's.
-        seen: graphopt's own count: modules seen, rewritten, kept, fallen back.
+        seen: graphopt's own count: modules seen, rewritten.
     """
 
     outcomes: dict[str, str]
@@ -143,8 +144,10 @@ def source_of(name: str, version: str, folder: Path) -> Path:
 def start(
     tests: list[str], source: Path, limit_s: float, log: Path, *, disabled: bool
 ) -> subprocess.Popen[bytes]:
-    """Starts pytest in a process of its own; a line per test goes to ``log``, what it prints beside it."""
-    log.unlink(missing_ok=True)
+    """Starts pytest in a process of its own; a line per test goes to ``log``, what it prints beside it.
+
+    Tests that have a line already are left out.
+    """
     environment = dict(os.environ, JAX_PLATFORMS="cpu", GRAPHOPT_TEST_LOG=str(log))
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
     if disabled:
@@ -155,10 +158,20 @@ def start(
         "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "graphopt_installed", "-W", "ignore",
         "--timeout", str(TEST_LIMIT_S), "--continue-on-collection-errors", *tests,
     ]  # fmt: skip
-    with open(log.with_suffix(".txt"), "wb") as output:
+    with open(log.with_suffix(".txt"), "ab") as output:
         return subprocess.Popen(
             command, cwd=source, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
+
+
+def modules_of(output: str) -> str:
+    """Modules seen and rewritten, over all runs whose output is there."""
+    reports = re.findall(r"^graphopt \(.*?\): (.*?); .*in the hook$", output, re.M)
+    seen, rewritten = (
+        sum(int(count) for report in reports for count in re.findall(rf"(\d+) {word}", report))
+        for word in ("modules seen", "rewritten")
+    )
+    return f"{seen} modules seen: {rewritten} rewritten" if reports else "no report"
 
 
 def finish(process: subprocess.Popen[bytes], log: Path) -> Suite:
@@ -166,13 +179,12 @@ def finish(process: subprocess.Popen[bytes], log: Path) -> Suite:
     status = process.wait()
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     output = log.with_suffix(".txt").read_text(errors="replace")
-    seen = re.findall(r"^graphopt \(.*?\): (.*?); .*in the hook$", output, re.M) or ["no report"]
     return Suite(
         outcomes={row["test"]: row["outcome"] for row in rows},
         cpu_s={row["test"]: row["cpu_s"] for row in rows},
         ended=status in ENDED,
         killed=status < 0 or status in (128 + 6, 128 + 9, 128 + 11),
-        seen=seen[-1],
+        seen=modules_of(output),
     )
 
 
@@ -203,6 +215,8 @@ def check(name: str, folder: Path, limit_s: float) -> Comparison:
     common = installed.outcomes.keys() & default.outcomes.keys()
     doubtful = lost(installed, default)
     ours: set[str] = set()
+    for log in folder.glob(f"{name}-again-*"):
+        log.unlink()
     if doubtful:
         ours = lost(*both(sorted(doubtful), source, limit_s, folder / f"{name}-again"))
     return Comparison(
@@ -240,9 +254,8 @@ def main() -> int:
     with counted(options.only, "libraries tested") as rest:
         for name in rest:
             result = folder / f"{name}.json"
-            if result.exists():
-                comparison = Comparison(**json.loads(result.read_text()))
-            else:
+            comparison = Comparison(**json.loads(result.read_text())) if result.exists() else None
+            if comparison is None or not comparison.whole:
                 comparison = check(name, folder, options.limit_s)
                 result.write_text(json.dumps(asdict(comparison), indent=1))
             bad = bad or bool(comparison.ours) or comparison.killed

@@ -1,6 +1,7 @@
 """Times every reported program under jax 0.4.31 and under this jax, in turn, and prints one table.
 
-``python -m benchmarks.reported [--only PREFIX] [--processes 3] [--modes default,heuristic,policy,tuned]``
+    python -m benchmarks.reported [--suite reported|unseen] [--only PREFIX] [--processes 3]
+        [--modes default,heuristic,policy,tuned]
 
 jax 0.4.31 is installed on first use into an environment of its own beside the repository's
 (``.venv-jax0431``, ignored by git). The child processes of one program are alive together and are
@@ -67,10 +68,11 @@ class Row:
 class Worker:
     """A child process that holds one compiled program."""
 
-    def __init__(self, python: str, name: str, mode: str, result: Path, budget_s: float) -> None:
+    def __init__(self, python: str, name: str, mode: str, result: Path, plan: Plan) -> None:
         environment = dict(os.environ, PYTHONPATH=str(ROOT), JAX_PLATFORMS="cpu")
         self.process = subprocess.Popen(
-            [python, "-m", "benchmarks.reported.worker", name, mode, str(result), str(budget_s)],
+            [python, "-m", "benchmarks.reported.worker",
+             plan.suite, name, mode, str(result), str(plan.budget_s)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env=environment, cwd=ROOT,
         )  # fmt: skip
@@ -136,6 +138,7 @@ class Plan:
     """How a program is measured.
 
     Attributes:
+        suite: key of `suite.SUITES`.
         old: interpreter of the old version's environment.
         modes: ways under this jax.
         rounds: samples of every way in one process.
@@ -144,6 +147,7 @@ class Plan:
         budget_s: seconds of a search.
     """
 
+    suite: str
     old: str
     modes: list[str]
     rounds: int
@@ -185,7 +189,7 @@ def _sample_all(name: str, plan: Plan, folder: Path, row: Row) -> dict[str, Samp
             kind = "default" if mode == "old" else mode
             try:
                 path = folder / f"{mode}.npz"
-                workers[mode] = Worker(python, name, kind, path, plan.budget_s)
+                workers[mode] = Worker(python, name, kind, path, plan)
             except RuntimeError as error:
                 row.failed[mode] = str(error)
         samples: dict[str, list[tuple[float, float, float]]] = {mode: [] for mode in workers}
@@ -214,6 +218,8 @@ def _difference(folder: Path, one: str, other: str) -> float:
                 return float("inf")
             scale = max(float(np.abs(x).max(initial=0)), 1e-30)
             tolerance = TOLERANCE.get(x.dtype.name, 1e-30)
+            if x.dtype == np.bool_:
+                x, y = x.astype(np.int8), y.astype(np.int8)
             worst = max(worst, float(np.abs(x - y).max(initial=0)) / scale / tolerance)
     return worst
 
@@ -250,9 +256,10 @@ def _summarise(label: str, ratios: list[float]) -> None:
 
 def main() -> int:
     """Runs the suite."""
-    from benchmarks.reported.suite import PROGRAMS
+    from benchmarks.reported.suite import SUITES
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.reported", description=__doc__)
+    parser.add_argument("--suite", choices=SUITES, default="reported", help="which programs")
     parser.add_argument("--only", default="", help="programs whose name starts so")
     parser.add_argument("--rounds", type=int, default=9, help="samples of every way in a process")
     parser.add_argument("--processes", type=int, default=3, help="of every way")
@@ -261,9 +268,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows here too")
     options = parser.parse_args()
     modes = options.modes.split(",")
-    plan = Plan(install_old(), modes, options.rounds, options.processes, options.budget_s)
+    plan = Plan(
+        options.suite, install_old(), modes, options.rounds, options.processes, options.budget_s
+    )
     rows = []
-    with counted(PROGRAMS, "programs measured") as rest:
+    with counted(SUITES[options.suite], "programs measured") as rest:
         for name in rest:
             if name.startswith(options.only):
                 rows.append(measure(name, plan))

@@ -1,9 +1,9 @@
 """One program in one version of jax: compiles it, then times it on request.
 
-``python -m benchmarks.reported.worker NAME MODE RESULT BUDGET_S`` writes the program's results to the file
-RESULT and one line of JSON, then answers every line of its input with the seconds of one sample: of the
-program, and of an empty program with the same arguments. The mode ``tuned`` searches for BUDGET_S seconds
-first.
+``python -m benchmarks.reported.worker SUITE NAME MODE RESULT BUDGET_S`` writes the results of the program to
+the file RESULT and one line of JSON, then answers every line of its input with the seconds of one sample: of
+the program, and of an empty program with the same arguments. The mode ``tuned`` searches for BUDGET_S
+seconds first.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ class Job:
     """What a worker was asked for.
 
     Attributes:
+        suite: key of `suite.SUITES`.
         name: of the program.
         mode: key of `MODES`.
         result: path of the results.
         budget_s: seconds to search.
     """
 
+    suite: str
     name: str
     mode: str
     result: str
@@ -76,16 +78,16 @@ MODES: dict[str, Callable[[Callable[..., Any], tuple[Any, ...], Job], None]] = {
 
 def main(arguments: list[str]) -> int:
     """Serves until its input ends."""
-    name, mode, result, budget_s = arguments
-    job = Job(name, mode, result, float(budget_s))
+    suite, name, mode, result, budget_s = arguments
+    job = Job(suite, name, mode, result, float(budget_s))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing else may write an answer
     import jax
     import numpy as np
 
-    from benchmarks.reported.suite import PROGRAMS
+    from benchmarks.reported.suite import SUITES
 
-    program = PROGRAMS[job.name]
+    program = SUITES[job.suite][job.name]
     jax.config.update("jax_enable_x64", program.x64)
     jax.config.update("jax_threefry_partitionable", True)  # one stream of numbers in all versions
     fn, args = program.build()

@@ -99,6 +99,7 @@ class Form:
             memory up to 1.25 times. In loops kernels are best joined.
         unlike: names of rules that say that an operation is of another kind: no report tells of it.
         by_body: what XLA's way takes depends on `Operation.in_body`.
+        of_program: it holds equations of the program, which are lowered in their own best forms.
     """
 
     name: str
@@ -112,3 +113,4 @@ class Form:
     apart: bool = False
     unlike: frozenset[str] = frozenset()
     by_body: bool = False
+    of_program: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -285,7 +285,7 @@ def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:
     try:
         # What the user has set for his own code does not hold for ours.
         with (
-            disabled(),
+            nullcontext() if form.of_program else disabled(),
             jax.numpy_rank_promotion("allow"),
             jax.numpy_dtype_promotion("standard"),
         ):

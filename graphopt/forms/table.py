@@ -17,6 +17,7 @@ from graphopt.forms.rows import (
     wide_functions,
     window_shifts,
 )
+from graphopt.forms.scan_parts import row as scan_parts
 
 FORMS: Final[tuple[Form, ...]] = (
     *convolutions.FORMS,
@@ -26,6 +27,7 @@ FORMS: Final[tuple[Form, ...]] = (
     extreme_places.FORM,
     packed_sort.FORM,
     pool_gradient.FORM,
+    scan_parts.FORM,
     whole_quotients.FORM,
     wide_functions.FORM,
     window_shifts.FORM,
@@ -40,6 +42,7 @@ RULES: Final[dict[str, str]] = {
     **extreme_places.RULES,
     **packed_sort.RULES,
     **pool_gradient.RULES,
+    **scan_parts.RULES,
     **whole_quotients.RULES,
     **wide_functions.RULES,
     **window_shifts.RULES,

@@ -20,7 +20,7 @@ TRIPS: Final = 16
 SHARE: Final = 0.5
 """Of these, the share that the elements of a block need."""
 
-_OPCODES: Final[dict[str, str]] = {
+OPCODES: Final[dict[str, str]] = {
     "acos": "acos",
     "asin": "asin",
     "atan": "atan2",
@@ -70,13 +70,14 @@ def _work_ns(function: Any, loop: ElementLoop, costs: CpuCosts) -> float:
         for result in equation.outvars:
             if loop.batch.found(result.aval.shape) is not None:
                 count = prod(result.aval.shape) / loop.batch.size
-                total += count * _element_ns(equation.primitive.name, result.aval.dtype, costs)
+                total += count * element_ns(equation.primitive.name, result.aval.dtype, costs)
     return total
 
 
-def _element_ns(name: str, dtype: Any, costs: CpuCosts) -> float:
+def element_ns(name: str, dtype: Any, costs: CpuCosts) -> float:
+    """Nanoseconds of a primitive per element, in vector code."""
     wide = np.dtype(dtype).itemsize > 4
-    opcode = _OPCODES.get(name)
+    opcode = OPCODES.get(name)
     if opcode is not None:
         return float(costs.function_ns[opcode][wide])
     return float(1 + wide) / costs.operations_per_ns
