@@ -242,6 +242,18 @@ KINDS: Final[dict[str, Kind]] = {
         ),
         "speedup",
     ),
+    "recurrences": Kind(
+        (
+            _text("name", "program"),
+            _value("default_ms", "default, ms"),
+            _value("without_ms", "without, ms"),
+            _value("parts_ms", "in parts, ms"),
+            _ratio("speedup", "over the default"),
+            _ratio("gain", "over without"),
+            _value("error", "error", error),
+        ),
+        "gain",
+    ),
     "fuzzing": Kind(
         (
             _text("name", "command"),

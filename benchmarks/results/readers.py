@@ -336,6 +336,15 @@ def _explained(text: str) -> Found:
     return Found("explained", rows, command)
 
 
+def _recurrences(text: str) -> Found:
+    keys = ("default_ms", "without_ms", "parts_ms", "speedup", "gain", "error")
+    rows: Rows = [
+        {"name": name, **{k: float(c.rstrip("x")) for k, c in zip(keys, cells, strict=True)}}
+        for name, *cells in _printed(text)[1]
+    ]
+    return Found("recurrences", rows, "python -m benchmarks.recurrences")
+
+
 def _libraries(text: str) -> Found:
     rows: Rows = []
     for cells in _printed(text)[1]:
@@ -445,6 +454,7 @@ READERS: Final = (
     Reader(_holds(_FUZZED.pattern), _fuzzing),
     Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
     Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),
+    Reader(_holds(r"^\| program \| default, ms \| without, ms \| in parts, ms \|"), _recurrences),
     Reader(_holds(r"^\|[ :|-]+\|$"), _table),
 )
 """In this order: printed tables of any columns come last."""

@@ -88,6 +88,8 @@ FORMATS = {
     "| optax 0.2 | 300 (stopped) | 299 | 1 | 1 | 0 | 20 | 30 | 1.50 | 912 modules seen: 399 rewritten |\n",
     "explained": "| program | explained | installed | error |\n| --- | --- | --- | --- |\n"
     "| p | 2.00x | 2.10x | 5% |\n| q | cannot run | 1.00x | |\n",
+    "recurrences": "| program | default, ms | without, ms | in parts, ms | over the default | over without "
+    "| error |\n" + "| --- " * 7 + "|\n| lstm | 4.100 | 3.900 | 3.000 | 1.37x | 1.30x | 2.0e-07 |\n",
     "table": "text\n\n| what | us |\n|---|---|\n| one | 1.5 |\n\nmore",
 }  # fmt: skip
 FIGURE = re.compile(r"\d\s*(?:x\b|%|ms\b|us\b|ns\b)|\b\d+\.\d+\b")

@@ -9,6 +9,7 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 from jax import lax
+from jax.extend.source_info_util import user_context
 
 from graphopt.forms.element_loops.primitives import ELEMENTWISE
 
@@ -52,7 +53,8 @@ def _evaluated(function: Any, operands: Sequence[Any]) -> list[Any]:
         else:
             if equation.primitive.name in ELEMENTWISE:
                 values = _spread(equation, values)
-            results = equation.primitive.bind(*values, **equation.params)
+            with user_context(equation.source_info.traceback):
+                results = equation.primitive.bind(*values, **equation.params)
             results = results if equation.primitive.multiple_results else [results]
         known.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in function.jaxpr.outvars]

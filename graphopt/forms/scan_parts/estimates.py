@@ -25,7 +25,7 @@ WIDE_ROW: Final = 64
 SHORT_ROWS: Final = 3.0
 """XLA joins many short rows so much more slowly than a few."""
 
-FEW_ROWS: Final = 4
+FEW_ROWS: Final = 2
 """Products of fewer rows, or columns, read a matrix for little work."""
 
 
