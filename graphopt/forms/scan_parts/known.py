@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import jax.extend.core as jex
 
-from graphopt.forms.scan_parts.movable import is_movable
+from graphopt.forms.scan_parts.movable import DRAWS, is_movable
 from graphopt.forms.scan_parts.scan import Scan, step_of
 
 MOST_BYTES: Final = 1 << 26
@@ -76,7 +76,8 @@ class Known:
         self.late: list[Any] = []
         for equation in jaxpr.eqns:
             read = variables(equation.invars)
-            if not equation.effects and self.fixed.issuperset(read):
+            drawn = equation.primitive.name in DRAWS
+            if self.fixed.issuperset(read) and not equation.effects and not drawn:
                 self.fixed.update(equation.outvars)
                 self.once.append(equation)
             elif self.is_movable(equation) and all(

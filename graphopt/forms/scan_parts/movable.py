@@ -11,18 +11,27 @@ from graphopt.forms.element_loops.primitives import ELEMENTWISE
 VIEWS: Final = frozenset("broadcast_in_dim expand_dims reshape squeeze".split())
 """Primitives that cost nothing in a kernel that computes more."""
 
+BY_ELEMENT: Final = ELEMENTWISE | frozenset("complex conj imag log2 real".split())
+"""Primitives that go element by element."""
+
 MOVES: Final = frozenset("concatenate iota pad rev slice split transpose".split())
 """Primitives that bring elements to other places."""
 
 JOINS: Final = frozenset(
-    """argmax argmin dot_general reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum""".split()
+    "argmax argmin dot_general reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split()
 )
 """Primitives whose results take several elements each."""
 
-AGAIN: Final = ELEMENTWISE | VIEWS | MOVES
+SLOW: Final = frozenset({"digamma", "erf_inv", "lgamma"})
+"""Primitives by element that take as long as dozens of others."""
+
+AGAIN: Final = (BY_ELEMENT | VIEWS | MOVES) - SLOW
 """Primitives that are cheaper computed twice than kept."""
 
-MOVABLE: Final = AGAIN | JOINS
+MOVABLE: Final = AGAIN | JOINS | SLOW
+
+DRAWS: Final = frozenset({"rng_uniform"})
+"""Primitives that give something else each time."""
 
 FREE: Final = VIEWS | {"convert_element_type", "iota"}
 """Primitives that are no work worth moving."""

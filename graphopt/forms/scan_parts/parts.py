@@ -17,7 +17,7 @@ from graphopt.forms.scan_parts.estimates import kept_ns, together_ns
 from graphopt.forms.scan_parts.known import Known, leading_to, read_by, variables
 from graphopt.forms.scan_parts.movable import AGAIN, FREE, nbytes
 from graphopt.forms.scan_parts.scan import Scan, Sum, sum_of
-from graphopt.forms.scan_parts.totals import read_by_total
+from graphopt.forms.scan_parts.totals import Terms
 from graphopt.machine import CpuCosts
 
 MOST_TRIED: Final = 32
@@ -129,9 +129,10 @@ def _in_order(scan: Scan, equations: Sequence[Any]) -> tuple[Any, ...]:
 def _wanted(scan: Scan, sums: dict[int, Sum], summed: Sequence[Any], known: Known) -> list[Any]:
     """Variables whose values in all iterations make the results."""
     wanted = variables(scan.row_outs)
+    terms = Terms(summed, known.fixed)
     for found in sums.values():
         for _, term in found.terms:
-            wanted += read_by_total(term, summed, known.fixed)
+            wanted += terms.leaves(term)
     return [v for v in dict.fromkeys(wanted) if v not in known.fixed]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, Final
 
@@ -51,7 +52,8 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
     """What stands ahead of the recurrence, the recurrence, and what stands behind it."""
     arrays = (*operation.operands, *operation.results)
-    with jax.enable_x64(any(x.dtype.itemsize > 4 for x in arrays)):
+    wide = any(x.dtype.itemsize > 4 for x in arrays)
+    with jax.enable_x64(True) if wide else nullcontext():
         return Writer(_parts(operation), operands).run()
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 
 LINEAR: Final = frozenset(
     "broadcast_in_dim copy expand_dims neg reduce_sum reshape squeeze transpose".split()
@@ -14,48 +15,106 @@ LINEAR: Final = frozenset(
 """Primitives of one operand that are linear in it."""
 
 
-class Totals:
-    """Sums of variables of a body over all iterations.
+class Terms:
+    """What sums over all iterations are made of.
 
     Args:
-        equations: that make variables behind the loop.
+        equations: that make variables of one iteration.
         fixed: variables that are the same in all iterations.
-        value: a fixed variable -> its value.
+    """
+
+    def __init__(self, equations: Sequence[Any], fixed: set[Any]) -> None:
+        self._makers = {out: e for e in equations for out in e.outvars}
+        self._fixed = fixed
+
+    def is_fixed(self, atom: Any) -> bool:
+        """Whether a variable or literal is the same in all iterations."""
+        return isinstance(atom, jex.Literal) or atom in self._fixed
+
+    def linear(self, variable: Any) -> tuple[Any, tuple[int, ...]] | None:
+        """The equation that makes a variable, and the operands in which it is linear, others being fixed."""
+        equation = self._makers.get(variable)
+        if equation is None:
+            return None
+        name, operands = equation.primitive.name, equation.invars
+        varying = tuple(n for n, a in enumerate(operands) if not self.is_fixed(a))
+        shape = equation.outvars[0].aval.shape
+        if name in ("add", "add_any", "sub"):
+            whole = all(a.aval.shape == shape for a in operands)
+            return (equation, tuple(range(len(operands)))) if whole else None
+        one = name in LINEAR and len(operands) == 1
+        if one or (name in ("mul", "dot_general") and len(varying) == 1):
+            return equation, varying
+        return None
+
+    def product(self, variable: Any) -> Any | None:
+        """The equation that makes a variable, if it is a product of two values that vary."""
+        equation = self._makers.get(variable)
+        if equation is None or equation.primitive.name != "dot_general":
+            return None
+        return None if any(map(self.is_fixed, equation.invars)) else equation
+
+    def leaves(self, atom: Any) -> list[Any]:
+        """Variables whose values in all iterations the sum of a variable or literal is made of."""
+        found: dict[Any, None] = {}
+        seen: set[Any] = set()
+        stack = [atom]
+        while stack:
+            value = stack.pop()
+            if self.is_fixed(value) or value in seen:
+                continue
+            seen.add(value)
+            linear, product = self.linear(value), self.product(value)
+            if linear is not None:
+                stack += [linear[0].invars[n] for n in linear[1]]
+            elif product is not None:
+                found |= dict.fromkeys(product.invars)
+            else:
+                found[value] = None
+        return list(found)
+
+
+class Totals:
+    """Sums of variables over all iterations.
+
+    Args:
+        terms: what they are made of.
+        value: a fixed variable or literal -> its value.
         rows: another variable -> its values in all iterations, along the first axis.
         trips: iterations.
     """
 
     def __init__(
-        self,
-        equations: Sequence[Any],
-        fixed: set[Any],
-        value: Callable[[Any], Any],
-        rows: Callable[[Any], Any],
-        trips: int,
+        self, terms: Terms, value: Callable[[Any], Any], rows: Callable[[Any], Any], trips: int
     ) -> None:
-        self.makers = {out: e for e in equations for out in e.outvars}
-        self.fixed, self.value, self.rows, self.trips = fixed, value, rows, trips
+        self._terms, self._value, self._rows, self._trips = terms, value, rows, trips
+        self._known: dict[Any, Any] = {}
 
     def of(self, atom: Any) -> Any:
         """The sum of a variable or literal."""
-        if isinstance(atom, jex.Literal) or atom in self.fixed:
-            value = self.value(atom)
-            return value * jnp.asarray(self.trips, value.dtype)
-        equation = self.makers.get(atom)
-        apart = () if equation is None else apart_by(equation, self.fixed)
-        if equation is None or apart is None or not apart:
-            if equation is not None and _joins_both(equation, self.fixed):
-                return self._product(equation)
-            return jnp.sum(self.rows(atom), axis=0, dtype=atom.aval.dtype)
-        values = [
-            self.of(a) if n in apart else self.value(a) for n, a in enumerate(equation.invars)
-        ]
-        return equation.primitive.bind(*values, **equation.params)
+        if self._terms.is_fixed(atom):
+            value = self._value(atom)
+            return value * np.asarray(self._trips).astype(value.dtype)
+        if atom not in self._known:
+            self._known[atom] = self._made(atom)
+        return self._known[atom]
 
-    def _product(self, equation: Any) -> Any:
+    def _made(self, variable: Any) -> Any:
+        linear, product = self._terms.linear(variable), self._terms.product(variable)
+        if linear is not None:
+            equation, places = linear
+            values = [
+                self.of(a) if n in places else self._value(a) for n, a in enumerate(equation.invars)
+            ]
+            return equation.primitive.bind(*values, **equation.params)
+        if product is not None:
+            return self._summed_product(product)
+        return jnp.sum(self._rows(variable), axis=0, dtype=variable.aval.dtype)
+
+    def _summed_product(self, equation: Any) -> Any:
         """A sum of products is one product, whose sum goes over the iterations too."""
         (left, right), batched = equation.params["dimension_numbers"]
-        rows = list(map(self.rows, equation.invars))
+        rows = list(map(self._rows, equation.invars))
         summed = [(0, *(d + 1 for d in dims)) for dims in (left, right)]
         merged = 0
         if tuple(left) == tuple(right) == tuple(range(len(left))):
@@ -66,40 +125,3 @@ class Totals:
         more = tuple(tuple(d + 1 - merged for d in dims) for dims in batched)
         params = dict(equation.params, dimension_numbers=(tuple(summed), more))
         return equation.primitive.bind(*rows, **params)
-
-
-def apart_by(equation: Any, fixed: set[Any]) -> tuple[int, ...]:
-    """Places of the operands in which an equation is linear, together, others being fixed; () for none."""
-    name, operands = equation.primitive.name, equation.invars
-    varying = tuple(
-        n for n, a in enumerate(operands) if not isinstance(a, jex.Literal) and a not in fixed
-    )
-    if name in LINEAR and len(operands) == 1:
-        return varying
-    if name in ("add", "add_any", "sub") and all(
-        a.aval.shape == equation.outvars[0].aval.shape for a in operands
-    ):
-        return tuple(range(len(operands)))
-    if name in ("mul", "dot_general") and len(varying) == 1:
-        return varying
-    return ()
-
-
-def _joins_both(equation: Any, fixed: set[Any]) -> bool:
-    name, operands = equation.primitive.name, equation.invars
-    return name == "dot_general" and not any(
-        isinstance(a, jex.Literal) or a in fixed for a in operands
-    )
-
-
-def read_by_total(atom: Any, equations: Sequence[Any], fixed: set[Any]) -> list[Any]:
-    """Variables whose rows the sum of a variable or literal is made of."""
-    if isinstance(atom, jex.Literal) or atom in fixed:
-        return []
-    makers = {out: e for e in equations for out in e.outvars}
-    equation = makers.get(atom)
-    if equation is None:
-        return [atom]
-    if apart := apart_by(equation, fixed):
-        return [v for n in apart for v in read_by_total(equation.invars[n], equations, fixed)]
-    return list(equation.invars) if _joins_both(equation, fixed) else [atom]

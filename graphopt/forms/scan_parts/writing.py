@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from graphopt.forms.scan_parts.known import leading_to, read_by, variables
 from graphopt.forms.scan_parts.parts import Parts
-from graphopt.forms.scan_parts.totals import Totals
+from graphopt.forms.scan_parts.totals import Terms, Totals
 
 
 class Writer:
@@ -52,7 +53,8 @@ class Writer:
         ended = self._loop()
         made = {v for e in behind for v in e.outvars}
         self._together(behind, [v for v in parts.wanted if v in made])
-        totals = Totals(parts.summed, set(self.fixed), self._value, self._array, scan.trips)
+        terms = Terms(parts.summed, set(self.fixed))
+        totals = Totals(terms, self._value, self._array, scan.trips)
         carried = [self._carried(place, ended, totals) for place in range(scan.carry)]
         return [*carried, *map(self._array, scan.row_outs)]
 
@@ -67,7 +69,7 @@ class Writer:
         """A counter in all iterations."""
         start = self.start[place]
         numbers = lax.iota(start.dtype, self.scan.trips)
-        counted = start + numbers * jnp.asarray(step, start.dtype)
+        counted = start + numbers * np.asarray(step).astype(start.dtype)
         return lax.rev(counted, (0,)) if self.scan.reverse else counted
 
     def _delayed(self, place: int) -> Any:
@@ -118,7 +120,7 @@ class Writer:
         if place in parts.same:
             return start
         if place in parts.steps:
-            return start + jnp.asarray(parts.steps[place] * self.scan.trips, start.dtype)
+            return start + np.asarray(parts.steps[place] * self.scan.trips).astype(start.dtype)
         if place in parts.delayed:
             return self.rows[self.scan.carry_outs[place]][0 if self.scan.reverse else -1]
         if place in parts.sums:

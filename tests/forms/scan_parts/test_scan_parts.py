@@ -124,7 +124,16 @@ def half_sums(start, rows, matrix):
     return lax.scan(step, start.astype(jnp.bfloat16), rows)
 
 
+def complex_values(start, rows, matrix):
+    def step(state, x):
+        turned = state * jnp.exp(0.5j * x)
+        return turned, (jnp.abs(turned), jnp.angle(turned), lax.complex(x, x * 2), turned.real)
+
+    return lax.scan(step, start.astype(np.complex64), rows)
+
+
 CASES = {
+    "complex": complex_values,
     "recurrent": recurrent,
     "reverse": lambda *a: recurrent(*a, reverse=True),
     "without state": without_state,
@@ -162,7 +171,8 @@ def assert_equal(default, found, tolerance=2e-6):
     for a, b in zip(jax.tree.leaves(default), jax.tree.leaves(found), strict=True):
         assert a.dtype == b.dtype
         assert a.shape == b.shape
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        wide = np.complex128 if a.dtype.kind == "c" else np.float64
+        a, b = np.asarray(a, wide), np.asarray(b, wide)
         np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance * np.abs(a).max(initial=1))
 
 
@@ -283,6 +293,35 @@ def test_wide_types(dtype):
     for a, b in zip(jax.tree.leaves(default), jax.tree.leaves(found), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_allclose(b, a, rtol=1e-13)
+
+
+def test_small_integers_wrap_around():
+    def fn(start, rows):
+        step = lambda c, x: ((c[0] + x, c[1] + np.int8(50), c[2] + np.int8(3)), c[1])  # noqa: E731
+        return lax.scan(step, (start, start[0], start), rows)
+
+    rows = (40 * ROWS).astype(np.int8)
+    default, found, choices = both(fn, rows[0], rows)
+    assert choices
+    for a, b in zip(jax.tree.leaves(default), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(b, a)
+
+
+def test_terms_that_share_values():
+    """As often as a value is added to itself, its sum is made once."""
+
+    def fn(start, rows):
+        def step(total, x):
+            value = jnp.sin(x)
+            for _ in range(60):
+                value = value + value
+            return total + value * 2.0**-60, None
+
+        return lax.scan(step, start, rows)
+
+    default, found, choices = both(fn, START, ROWS)
+    assert choices
+    assert_equal(default, found)
 
 
 OPERATIONS = {
