@@ -28,6 +28,19 @@ CALLS: Final[dict[str, str]] = {
 """Primitive that calls a function -> the parameter that holds the function."""
 
 
+def count_equations(function: Any, most: int) -> int:
+    """Equations of a jaxpr, closed or not, with those of the functions that it calls; at most so many."""
+    equations = getattr(function, "jaxpr", function).eqns
+    count = len(equations)
+    for equation in equations:
+        if count >= most:
+            return most
+        called = equation.params.get(CALLS.get(equation.primitive.name, ""))
+        if called is not None:
+            count += count_equations(called, most - count)
+    return min(count, most)
+
+
 def inlined(function: Any) -> Any:
     """A closed jaxpr without calls that computes the same, under 64-bit types."""
     avals = [

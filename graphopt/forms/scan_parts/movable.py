@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +41,8 @@ FREE: Final = VIEWS | {"convert_element_type", "iota"}
 
 def size(variable: Any) -> int:
     """Elements of a variable in one iteration."""
-    return int(np.prod(variable.aval.shape))
+    shape: Sequence[int] = variable.aval.shape
+    return prod(shape)
 
 
 def nbytes(variable: Any) -> int:

@@ -23,6 +23,9 @@ from graphopt.machine import CpuCosts
 MOST_TRIED: Final = 32
 """Values of which each is tried to be kept instead of computed again."""
 
+MOST_READ: Final = 10_000
+"""Equations that are read for that."""
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -84,11 +87,22 @@ class Parts:
         moved = (e for e in (*self.ahead, *self.behind) if id(e) not in stays)
         return bool(self.sums) or any(e.primitive.name not in FREE for e in moved)
 
-    def joined_of(self, place: int) -> list[Any]:
-        """Equations that become part of a sum over all iterations."""
+    @cached_property
+    def joined(self) -> dict[int, list[Any]]:
+        """Place of a sum -> equations that become part of it."""
         outside = {id(e) for e in (*self.ahead, *self.core, *self.behind)}
-        terms = variables(term for _, term in self.sums[place].terms)
-        return [e for e in leading_to(self.summed, terms) if id(e) not in outside]
+        makers = {out: e for e in self.summed for out in e.outvars if id(e) not in outside}
+        found: dict[int, list[Any]] = {}
+        for place, carried in self.sums.items():
+            stack = [makers.get(v) for v in variables(term for _, term in carried.terms)]
+            part: dict[int, Any] = {}
+            while stack:
+                equation = stack.pop()
+                if equation is not None and id(equation) not in part:
+                    part[id(equation)] = equation
+                    stack += [makers.get(v) for v in variables(equation.invars)]
+            found[place] = list(part.values())
+        return found
 
 
 def parts_of(scan: Scan, costs: CpuCosts) -> Parts:
@@ -158,15 +172,18 @@ def _kept(
         return crossing, []
     trips = known.scan.trips
 
+    array_ns = {v: kept_ns(v, trips, costs) for v in made}
+    again_ns = {id(e): together_ns(e, costs) for e in core}
+
     def cost(found: tuple[list[Any], list[Any]]) -> float:
         kept, again = found
-        arrays = sum(kept_ns(v, trips, costs) for v in kept)
-        return arrays + sum(together_ns(e, costs) for e in again)
+        return sum(array_ns[v] for v in kept) + sum(again_ns[id(e)] for e in again)
 
     stuck = [out for e in core if e.primitive.name not in AGAIN for out in e.outvars]
-    bases = [*known.scan.carry_vars, *stuck]
+    bases = [*(v for v in known.scan.carry_vars if v in made), *stuck]
     best: tuple[list[Any], list[Any]] = (crossing, [])
-    for value in (None, *crossing[:MOST_TRIED]):
+    tries = min(MOST_TRIED, MOST_READ // max(len(core), 1))
+    for value in (None, *crossing[:tries]):
         if value in best[0]:
             continue
         tried = bases if value is None else [*bases, value]
@@ -180,16 +197,17 @@ def _again(
     values: Sequence[Any], bases: Sequence[Any], core: Sequence[Any], known: Known
 ) -> tuple[list[Any], list[Any]]:
     """What is kept, and computed again, if some variables of the core may be kept."""
-    available = known.fixed | known.known | set(bases)
+    may_keep = set(bases)
+    available = known.fixed | known.known | may_keep
     made = []
     for equation in core:
         simple = equation.primitive.name in AGAIN and available.isdisjoint(equation.outvars)
         if simple and available.issuperset(variables(equation.invars)):
             available.update(equation.outvars)
             made.append(equation)
-    again = leading_to(made, [v for v in values if v in available and v not in bases])
-    kept = [v for v in values if v not in available or v in bases]
-    kept += [v for v in read_by(again) if v in bases]
+    again = leading_to(made, [v for v in values if v in available and v not in may_keep])
+    kept = [v for v in values if v not in available or v in may_keep]
+    kept += [v for v in read_by(again) if v in may_keep]
     return list(dict.fromkeys(kept)), again
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import jax
 
-from graphopt.forms.element_loops.inline import inlined
+from graphopt.forms.element_loops.inline import count_equations, inlined
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.forms.scan_parts.parts import Parts, parts_of
 from graphopt.forms.scan_parts.saving import saved_ns
@@ -20,12 +20,16 @@ from graphopt.machine import CpuCosts, own_costs
 RULES: Final = {
     "scan-short": "the loop has few iterations",
     "scan-effects": "the loop has side effects",
+    "scan-large": "the loop has more equations than are looked at",
     "scan-nothing": "every iteration needs all that the one before computes",
     "scan-memory": "what all iterations compute together takes too much memory",
 }
 
 FEWEST: Final = 4
 """Iterations of the shortest loop that is cut."""
+
+MOST_EQUATIONS: Final = 2_000
+"""Reading more would take too long beside compiling them."""
 
 MORE_BYTES: Final = 1 << 26
 """More memory than that is only taken where the loop takes as much twice by itself."""
@@ -37,6 +41,8 @@ def forbids(operation: Operation) -> str | None:
         return "scan-short"
     if operation.params["jaxpr"].effects:
         return "scan-effects"
+    if count_equations(operation.params["jaxpr"], MOST_EQUATIONS) >= MOST_EQUATIONS:
+        return "scan-large"
     parts = _parts(operation)
     if not parts.moves:
         return "scan-nothing"
@@ -80,6 +86,6 @@ FORM: Final = Form(
     compute,
     exact=False,
     accuracy="the same operations; sums over the iterations are taken in another order",
-    unlike=frozenset({"scan-nothing", "scan-short"}),
+    unlike=frozenset({"scan-large", "scan-nothing", "scan-short"}),
     of_program=True,
 )

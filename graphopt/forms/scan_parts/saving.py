@@ -64,7 +64,7 @@ def saved_ns(parts: Parts, costs: CpuCosts) -> tuple[float, float]:
     saved += rows(set(scan.row_vars) - set(parts.rows))
     saved += rows(v for v in scan.row_outs if v not in parts.kept)
     for place in parts.sums:
-        products = [e for e in parts.joined_of(place) if e.primitive.name == "dot_general"]
+        products = [e for e in parts.joined[place] if e.primitive.name == "dot_general"]
         saved += added_ns(scan.carry_vars[place], products, costs)
     if not parts.states:
         saved += costs.short_loop_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import jax.extend.core as jex
@@ -71,6 +72,22 @@ class Scan:
         """The rows that are made."""
         return list(self.body.jaxpr.outvars[self.carry :])
 
+    @cached_property
+    def readers(self) -> dict[Any, list[int]]:
+        """Variable -> places of the equations that read it, once for each operand."""
+        found: dict[Any, list[int]] = {}
+        for number, equation in enumerate(self.body.jaxpr.eqns):
+            for atom in equation.invars:
+                if not isinstance(atom, jex.Literal):
+                    found.setdefault(atom, []).append(number)
+        return found
+
+    @cached_property
+    def results(self) -> Counter[Any]:
+        """Variables that are carried on or made, and how often."""
+        outs = self.body.jaxpr.outvars
+        return Counter(v for v in outs if not isinstance(v, jex.Literal))
+
 
 def counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
     """How many operands of a ``scan`` are constants, and how many are carried."""
@@ -80,47 +97,38 @@ def counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
     return consts, carry
 
 
-def uses(jaxpr: Any) -> Counter[Any]:
-    """How often each variable is read, results of the body included."""
-    atoms = [a for e in jaxpr.eqns for a in e.invars] + list(jaxpr.outvars)
-    return Counter(a for a in atoms if not isinstance(a, jex.Literal))
-
-
 def step_of(scan: Scan, place: int) -> int | None:
     """What a counter grows by; None for other carried values."""
     variable, out = scan.carry_vars[place], scan.carry_outs[place]
     if variable.aval.shape or variable.aval.dtype.kind not in "iu":
         return None
-    for equation in scan.body.jaxpr.eqns:
+    for number in scan.readers.get(variable, ()):
+        equation = scan.body.jaxpr.eqns[number]
         if equation.outvars[0] is out and equation.primitive.name == "add":
-            first, second = equation.invars
-            if isinstance(first, jex.Literal):
-                first, second = second, first
-            if first is variable and isinstance(second, jex.Literal):
-                return int(np.asarray(second.val))
+            (other,) = (a for a in equation.invars if a is not variable)
+            return int(np.asarray(other.val)) if isinstance(other, jex.Literal) else None
     return None
 
 
 def sum_of(scan: Scan, place: int) -> Sum | None:
     """The terms of a carried value that is only added to; None for others."""
-    jaxpr, counts = scan.body.jaxpr, uses(scan.body.jaxpr)
     current, out = scan.carry_vars[place], scan.carry_outs[place]
     terms: list[tuple[bool, Any]] = []
     equations: list[int] = []
-    for number, equation in enumerate(jaxpr.eqns):
-        if counts[current] != 1 or current is out:
-            break
-        if not any(atom is current for atom in equation.invars):
-            continue
+    while current is not out:
+        readers = scan.readers.get(current, [])
+        if len(readers) != 1 or current in scan.results:
+            return None
+        (number,) = readers
+        equation = scan.body.jaxpr.eqns[number]
         found = _other(equation, current)
         if found is None:
             return None
         terms.append(found)
         equations.append(number)
         (current,) = equation.outvars
-    if current is not out or counts[out] != 1 or not terms:
-        return None
-    return Sum(tuple(terms), tuple(equations))
+    alone = not scan.readers.get(out) and scan.results[out] == 1
+    return Sum(tuple(terms), tuple(equations)) if terms and alone else None
 
 
 def _other(equation: Any, current: Any) -> tuple[bool, Any] | None:
