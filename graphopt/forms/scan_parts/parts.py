@@ -81,6 +81,12 @@ class Parts:
         return self.scan.trips * sum(map(nbytes, arrays))
 
     @property
+    def passing_bytes(self) -> int:
+        """Bytes of all that is computed outside of the loop, were nothing fused."""
+        outside = (e for e in (*self.ahead, *self.behind) if e.primitive.name not in FREE)
+        return self.scan.trips * sum(nbytes(v) for e in outside for v in e.outvars)
+
+    @property
     def moves(self) -> bool:
         """Whether the loop is rid of any work."""
         stays = set(map(id, self.core))

@@ -34,6 +34,9 @@ MOST_EQUATIONS: Final = 2_000
 MORE_BYTES: Final = 1 << 26
 """More memory than that is only taken where the loop takes as much twice by itself."""
 
+PASSING: Final = 4
+"""So much more may pass: most of it is fused, and never in memory."""
+
 
 def forbids(operation: Operation) -> str | None:
     """Why a loop stays as it is."""
@@ -47,7 +50,9 @@ def forbids(operation: Operation) -> str | None:
     if not parts.moves:
         return "scan-nothing"
     own = sum(x.bytes for x in (*operation.operands, *operation.results))
-    return "scan-memory" if parts.more_bytes > max(MORE_BYTES, own // 2) else None
+    more = max(MORE_BYTES, own // 2)
+    fits = parts.more_bytes <= more and parts.passing_bytes <= PASSING * more
+    return None if fits else "scan-memory"
 
 
 def times(operation: Operation, costs: CpuCosts) -> Times:

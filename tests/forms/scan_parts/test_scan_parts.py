@@ -261,6 +261,22 @@ REFUSED = {
 }
 
 
+def test_steps_over_parts_of_a_batch_stay_apart():
+    """Whoever adds up gradients part by part may have too little memory for the whole."""
+
+    def fn(weights, parts):
+        def loss(w, x):
+            for _ in range(20):
+                x = jnp.tanh(x @ w)
+            return jnp.sum(x)
+
+        return lax.scan(lambda g, x: (g + jax.grad(loss)(weights, x), None), weights * 0, parts)[0]
+
+    small, large = jnp.zeros((8, 64, WIDTH)), jnp.zeros((8, 1 << 16, WIDTH))
+    assert row.forbids(operation_of(fn, "scan", WEIGHTS, small)) is None
+    assert row.forbids(operation_of(fn, "scan", WEIGHTS, large)) == "scan-memory"
+
+
 @pytest.mark.parametrize("rule", REFUSED)
 def test_rules(rule):
     loop = operation_of(REFUSED[rule], "scan", START, ROWS)
