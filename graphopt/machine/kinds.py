@@ -39,8 +39,12 @@ def jaxlib_version() -> str:
     return str(jaxlib.version.__version__)
 
 
-@functools.lru_cache(maxsize=1)
 def own_kind() -> MachineKind:
-    """The kind of this machine, looked up once."""
+    """The kind of this machine under the jaxlib of this process."""
+    return _kind_under(jaxlib_version())
+
+
+@functools.lru_cache(maxsize=1)
+def _kind_under(jaxlib: str) -> MachineKind:
     here = probe()
-    return MachineKind(read_vendor(), here.name, here.simd_bits, here.cores, jaxlib_version())
+    return MachineKind(read_vendor(), here.name, here.simd_bits, here.cores, jaxlib)

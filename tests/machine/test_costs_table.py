@@ -7,6 +7,7 @@ import typing
 from pathlib import Path
 
 import jax.numpy as jnp
+import jaxlib.version
 import pytest
 from golden.decisions import machine
 from jax import lax
@@ -16,7 +17,7 @@ from graphopt import cli
 from graphopt.costs.elements import library_reduced_ns
 from graphopt.costs.model import CostModel
 from graphopt.errors import ConfigError
-from graphopt.machine import CpuCosts, cost_rows, costs_for, decide_with, own_costs
+from graphopt.machine import CpuCosts, cost_rows, costs_for, decide_with, own_costs, own_kind
 from graphopt.machine.facts import facts
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import program_ns
@@ -131,3 +132,12 @@ def test_reductions_of_the_library_read_the_costs_they_are_given():
     slow = dataclasses.replace(costs, library_reduction_ns=2 * costs.library_reduction_ns)
     extra = library_reduced_ns(graph, node, slow) - library_reduced_ns(graph, node, costs)
     assert extra == pytest.approx(costs.library_reduction_ns)
+
+
+def test_the_kind_follows_the_jaxlib_of_the_process(monkeypatch):
+    """What was asked under another version holds for that version alone."""
+    real = own_kind()
+    with monkeypatch.context() as patch:
+        patch.setattr(jaxlib.version, "__version__", "0.9.9")
+        assert own_kind() == dataclasses.replace(real, jaxlib="0.9.9")
+    assert own_kind() == real
