@@ -26,6 +26,7 @@ from graphopt.corpus.registry import select_corpus
 from graphopt.corpus.split import SPLITS
 from graphopt.forms import enabled
 from graphopt.forms.table import ALL
+from graphopt.measure import compare_outputs
 
 Program = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -148,17 +149,8 @@ def medians(runs: list[Callable[[], Any]], seconds: float) -> list[float]:
     return [float(np.median(t)) for t in times]
 
 
-def largest_error(expected: Any, found: Any) -> float:
-    """Largest difference between results, relative to the largest element of each array."""
-    worst = 0.0
-    for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
-        scale = float(np.abs(a).max()) or 1.0
-        worst = max(worst, float(np.abs(np.asarray(a) - np.asarray(b)).max()) / scale)
-    return worst
-
-
-def main() -> None:
-    """Prints the table."""
+def main() -> int:
+    """Prints the table; 1 if results differ by more than rounding."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -169,6 +161,7 @@ def main() -> None:
         "| program | default, ms | without, ms | in parts, ms | over the default | over without | error |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- |")
+    wrong = False
     with counted(programs().items(), "programs measured") as rest:
         for name, build in rest:
             if not name.startswith(options.only):
@@ -177,8 +170,11 @@ def main() -> None:
             default, without, parts = medians(runs, options.seconds)
             cells = [f"{1e3 * t:.3f}" for t in (default, without, parts)]
             cells += [f"{default / parts:.2f}x", f"{without / parts:.2f}x"]
-            cells.append(f"{largest_error(runs[0](), runs[2]()):.1e}")
+            difference = compare_outputs(runs[0](), runs[2]())
+            wrong |= not difference.equal
+            cells.append(f"{difference.relative:.1e}")
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    return int(wrong)
 
 
 if __name__ == "__main__":

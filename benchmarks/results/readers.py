@@ -9,39 +9,15 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+from benchmarks.results import printed
+from benchmarks.results.found import Found, Rows
 from graphopt.errors import ConfigError
 
-Rows = list[dict[str, Any]]
 DIGITS: Final = 4
 """Significant digits that are kept of a float."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a file says.
-
-    Attributes:
-        kind: of the table.
-        rows: of the table.
-        command: that writes such a file, as far as the file tells.
-        versions: as far as the file tells.
-        machine: as far as the file tells.
-        date: as far as the file tells.
-        seed: as far as the file tells.
-        note: on rows that were left out.
-    """
-
-    kind: str
-    rows: Rows
-    command: str
-    versions: Mapping[str, str] = field(default_factory=dict)
-    machine: str = ""
-    date: str = ""
-    seed: int | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -291,85 +267,6 @@ def _demo(content: Any) -> Found:
     return Found("demo", rows, "graphopt demo --out report/demo.json")
 
 
-_FUZZED: Final = re.compile(
-    r"(?P<trials>\d+) trials on (?P<programs>\d+) programs in [\d.]+ s: (?P<ok>\d+) ok, "
-    r"(?P<wrong>\d+) wrong, (?P<compile>\d+) compile error, "
-    r"(?P<run>\d+) run error, (?P<abort>\d+) abort, (?P<hang>\d+) hang"
-    r"(?:, (?P<exit>\d+) exit)?"
-)
-
-
-def _fuzzing(text: str) -> Found:
-    rows: Rows = []
-    for found in _FUZZED.finditer(text):
-        counts = {key: int(value or 0) for key, value in found.groupdict().items()}
-        failed = sum(counts.pop(key) for key in ("compile", "run", "abort", "hang", "exit"))
-        rows.append({**counts, "failed": failed})
-    return Found("fuzzing", rows, "graphopt fuzz")
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
-
-
-def _printed(text: str) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the first Markdown table in a text."""
-    lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if re.fullmatch(r"\|[ :|-]+\|", line.strip()))
-    body = []
-    for line in lines[start + 1 :]:
-        if line.strip().startswith("|"):
-            body.append(_cells(line))
-        elif body and not line.strip():
-            break
-    headings = _cells(lines[start - 1])
-    return headings, [cells for cells in body if len(cells) == len(headings)]
-
-
-def _explained(text: str) -> Found:
-    rows: Rows = []
-    for name, explained, installed, error in _printed(text)[1]:
-        if explained.endswith("x"):
-            ratios = {"explained": float(explained[:-1]), "speedup": float(installed[:-1])}
-            rows.append({"name": name, **ratios, "error": float(error.rstrip("%")) / 100})
-    command = "python -m benchmarks.explained"
-    return Found("explained", rows, command)
-
-
-def _recurrences(text: str) -> Found:
-    keys = ("default_ms", "without_ms", "parts_ms", "speedup", "gain", "error")
-    rows: Rows = [
-        {"name": name, **{k: float(c.rstrip("x")) for k, c in zip(keys, cells, strict=True)}}
-        for name, *cells in _printed(text)[1]
-    ]
-    return Found("recurrences", rows, "python -m benchmarks.recurrences")
-
-
-def _libraries(text: str) -> Found:
-    rows: Rows = []
-    for cells in _printed(text)[1]:
-        name, tests, passed, failed, without, ours, cpu_without, cpu_with, ratio, modules = cells
-        counted = re.findall(r"(\d+) (modules seen|rewritten)", modules)
-        found = {word: int(count) for count, word in counted}
-        rows.append(
-            {
-                "name": name,
-                "tests": int(tests.split()[0]),
-                "passed": int(passed),
-                "failed": int(failed),
-                "failed_without": int(without),
-                "ours": int(ours),
-                "cpu_without_s": float(cpu_without),
-                "cpu_with_s": float(cpu_with),
-                "ratio": float(ratio),
-                "seen": found.get("modules seen", 0),
-                "rewritten": found.get("rewritten", 0),
-                "stopped": "stopped" in tests,
-            }
-        )
-    return Found("libraries", rows, "python -m benchmarks.conformance.libraries")
-
-
 def _counts(run: Any) -> Found:
     rows = [{"name": what, "count": count} for what, count in run["counts"].items()]
     return Found("counts", rows, run["command"])
@@ -424,12 +321,6 @@ def _background(run: Any) -> Found:
     return Found("background", rows, "python -m benchmarks.background", {"jax": run["jax"]})
 
 
-def _table(text: str) -> Found:
-    headings, body = _printed(text)
-    rows = [{"name": cells[0], **dict(zip(headings[1:], cells[1:], strict=True))} for cells in body]
-    return Found("table", rows, "")
-
-
 def _holds(pattern: str) -> Callable[[Any], bool]:
     return lambda content: isinstance(content, str) and bool(re.search(pattern, content, re.M))
 
@@ -451,10 +342,12 @@ READERS: Final = (
     Reader(_has("rows", "service_times"), _simulation),
     Reader(_first_row("store", "what", "median_ms"), _stores),
     Reader(lambda content: _has("rows")(content) and _BACKGROUND(content["rows"]), _background),
-    Reader(_holds(_FUZZED.pattern), _fuzzing),
-    Reader(_holds(r"^\| library \| tests ended in both \|"), _libraries),
-    Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), _explained),
-    Reader(_holds(r"^\| program \| default, ms \| without, ms \| in parts, ms \|"), _recurrences),
-    Reader(_holds(r"^\|[ :|-]+\|$"), _table),
+    Reader(_holds(printed.FUZZED.pattern), printed.fuzzing),
+    Reader(_holds(r"^\| library \| tests ended in both \|"), printed.libraries),
+    Reader(_holds(r"^\| program \| explained \| installed \| error \|$"), printed.explained),
+    Reader(
+        _holds(r"^\| program \| default, ms \| without, ms \| in parts, ms \|"), printed.recurrences
+    ),
+    Reader(_holds(r"^\|[ :|-]+\|$"), printed.table),
 )
 """In this order: printed tables of any columns come last."""

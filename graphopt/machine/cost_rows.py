@@ -118,10 +118,14 @@ def _begins(jaxlib: str, begin: str) -> bool:
     return f"{jaxlib}.".startswith(f"{begin}.")
 
 
-@functools.lru_cache(maxsize=1)
 def own_costs() -> CpuCosts:
-    """The costs on this machine, looked up once."""
-    return _fixed[-1] if _fixed else costs_for(probe(), jaxlib_version(), _handed_over)
+    """The costs on this machine under the jaxlib of this process."""
+    return _own_under(jaxlib_version())
+
+
+@functools.lru_cache(maxsize=1)
+def _own_under(jaxlib: str) -> CpuCosts:
+    return _fixed[-1] if _fixed else costs_for(probe(), jaxlib, _handed_over)
 
 
 def hand_over(measured: Mapping[str, float]) -> None:
@@ -136,7 +140,7 @@ def hand_over(measured: Mapping[str, float]) -> None:
     with_facts(DEFAULT, measured)
     _handed_over.clear()
     _handed_over.update(measured)
-    own_costs.cache_clear()
+    _own_under.cache_clear()
 
 
 @contextmanager
@@ -147,12 +151,12 @@ def decide_with(costs: CpuCosts) -> Iterator[None]:
         costs: in use until the block ends, in every thread.
     """
     _fixed.append(costs)
-    own_costs.cache_clear()
+    _own_under.cache_clear()
     try:
         yield
     finally:
         _fixed.pop()
-        own_costs.cache_clear()
+        _own_under.cache_clear()
 
 
 def measured_key() -> str:

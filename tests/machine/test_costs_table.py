@@ -17,7 +17,15 @@ from graphopt import cli
 from graphopt.costs.elements import library_reduced_ns
 from graphopt.costs.model import CostModel
 from graphopt.errors import ConfigError
-from graphopt.machine import CpuCosts, cost_rows, costs_for, decide_with, own_costs, own_kind
+from graphopt.machine import (
+    CpuCosts,
+    cost_rows,
+    costs_for,
+    decide_with,
+    own_costs,
+    own_kind,
+    probe,
+)
 from graphopt.machine.facts import facts
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import program_ns
@@ -136,8 +144,9 @@ def test_reductions_of_the_library_read_the_costs_they_are_given():
 
 def test_the_kind_follows_the_jaxlib_of_the_process(monkeypatch):
     """What was asked under another version holds for that version alone."""
-    real = own_kind()
+    kind, costs = own_kind(), own_costs()
     with monkeypatch.context() as patch:
         patch.setattr(jaxlib.version, "__version__", "0.9.9")
-        assert own_kind() == dataclasses.replace(real, jaxlib="0.9.9")
-    assert own_kind() == real
+        assert own_kind() == dataclasses.replace(kind, jaxlib="0.9.9")
+        assert own_costs() == costs_for(probe(), "0.9.9")
+    assert own_kind() == kind and own_costs() == costs

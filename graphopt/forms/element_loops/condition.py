@@ -7,6 +7,8 @@ from typing import Any
 
 import jax.extend.core as jex
 
+from graphopt.forms.traced.slices import leading_to, variables
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -73,11 +75,6 @@ def _of_elements(atom: Any, made: dict[Any, Any]) -> tuple[Any, bool] | None:
 
 def part(function: Any, results: list[Any]) -> Any:
     """The equations of a function that some results need."""
-    needed = {atom for atom in results if not isinstance(atom, jex.Literal)}
-    kept = []
-    for equation in reversed(function.jaxpr.eqns):
-        if needed.intersection(equation.outvars):
-            kept.append(equation)
-            needed.update(a for a in equation.invars if not isinstance(a, jex.Literal))
-    jaxpr = function.jaxpr.replace(eqns=kept[::-1], outvars=list(results))
+    kept = leading_to(function.jaxpr.eqns, variables(results))
+    jaxpr = function.jaxpr.replace(eqns=kept, outvars=list(results))
     return jex.ClosedJaxpr(jaxpr, function.consts)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Final
 
-import numpy as np
-
 from graphopt.forms.element_loops.loop import ElementLoop, element_loop
 from graphopt.forms.form import Operation, Times
+from graphopt.forms.traced.times import element_ns
 from graphopt.machine import CpuCosts, probe
 
 BLOCK: Final = 128
@@ -19,29 +18,6 @@ TRIPS: Final = 16
 
 SHARE: Final = 0.5
 """Of these, the share that the elements of a block need."""
-
-OPCODES: Final[dict[str, str]] = {
-    "acos": "acos",
-    "asin": "asin",
-    "atan": "atan2",
-    "atan2": "atan2",
-    "cbrt": "cbrt",
-    "cos": "cosine",
-    "erf": "erf",
-    "exp": "exponential",
-    "exp2": "exponential",
-    "expm1": "exponential-minus-one",
-    "log": "log",
-    "log1p": "log-plus-one",
-    "logistic": "logistic",
-    "pow": "power",
-    "rem": "remainder",
-    "rsqrt": "rsqrt",
-    "sin": "sine",
-    "tan": "tan",
-    "tanh": "tanh",
-}
-"""Primitive -> the opcode whose time is a fact of the machine."""
 
 
 def times(operation: Operation, costs: CpuCosts) -> Times:
@@ -72,12 +48,3 @@ def _work_ns(function: Any, loop: ElementLoop, costs: CpuCosts) -> float:
                 count = prod(result.aval.shape) / loop.batch.size
                 total += count * element_ns(equation.primitive.name, result.aval.dtype, costs)
     return total
-
-
-def element_ns(name: str, dtype: Any, costs: CpuCosts) -> float:
-    """Nanoseconds of a primitive per element, in vector code."""
-    wide = np.dtype(dtype).itemsize > 4
-    opcode = OPCODES.get(name)
-    if opcode is not None:
-        return float(costs.function_ns[opcode][wide])
-    return float(1 + wide) / costs.operations_per_ns

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.extend.core as jex
 import numpy as np
 from jax import lax
-from jax.extend.source_info_util import user_context
 
-from graphopt.forms.element_loops.primitives import ELEMENTWISE
-
-CALLS: Final[dict[str, str]] = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "eval_jaxpr": "call_jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-}
-"""Primitive that calls a function -> the parameter that holds the function."""
-
-
-def count_equations(function: Any, most: int) -> int:
-    """Equations of a jaxpr, closed or not, with those of the functions that it calls; at most so many."""
-    equations = getattr(function, "jaxpr", function).eqns
-    count = len(equations)
-    for equation in equations:
-        if count >= most:
-            return most
-        called = equation.params.get(CALLS.get(equation.primitive.name, ""))
-        if called is not None:
-            count += count_equations(called, most - count)
-    return min(count, most)
+from graphopt.forms.traced.calls import called_by
+from graphopt.forms.traced.primitives import ELEMENTWISE
 
 
 def inlined(function: Any) -> Any:
@@ -59,15 +32,13 @@ def _evaluated(function: Any, operands: Sequence[Any]) -> list[Any]:
 
     for equation in function.jaxpr.eqns:
         values = [read(atom) for atom in equation.invars]
-        called = equation.params.get(CALLS.get(equation.primitive.name, ""))
+        called = called_by(equation)
         if called is not None:
-            closed = called if hasattr(called, "consts") else jex.ClosedJaxpr(called, ())
-            results = _evaluated(closed, values)
+            results = _evaluated(called, values)
         else:
             if equation.primitive.name in ELEMENTWISE:
                 values = _spread(equation, values)
-            with user_context(equation.source_info.traceback):
-                results = equation.primitive.bind(*values, **equation.params)
+            results = equation.primitive.bind(*values, **equation.params)
             results = results if equation.primitive.multiple_results else [results]
         known.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in function.jaxpr.outvars]

@@ -15,8 +15,8 @@ import numpy as np
 
 from graphopt.forms.element_loops.batch import Batch, Entangled, Value
 from graphopt.forms.element_loops.moves import MOVES, look_up, spread_shared
-from graphopt.forms.element_loops.primitives import ELEMENTWISE
 from graphopt.forms.element_loops.products import product
+from graphopt.forms.traced.primitives import ELEMENTWISE
 
 
 def evaluate(function: Any, operands: Sequence[Value], batch: Batch) -> list[Value]:

@@ -9,8 +9,8 @@ from typing import Any, Final
 import jax.extend.core as jex
 import numpy as np
 
-from graphopt.forms.element_loops.estimates import OPCODES, element_ns
 from graphopt.forms.scan_parts.movable import JOINS, VIEWS, nbytes, size
+from graphopt.forms.traced.times import OPCODES, element_ns
 from graphopt.machine import CpuCosts
 
 ROW_NS: Final = 2.0

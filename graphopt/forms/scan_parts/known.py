@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
-
-import jax.extend.core as jex
 
 from graphopt.forms.scan_parts.movable import DRAWS, is_movable
 from graphopt.forms.scan_parts.scan import Scan, step_of
+from graphopt.forms.traced.slices import variables
 
 MOST_BYTES: Final = 1 << 26
 """Largest array that is made of all iterations of one value."""
 
 
-def variables(atoms: Iterable[Any]) -> list[Any]:
-    """Those that are no literals, each once."""
-    return list(dict.fromkeys(a for a in atoms if not isinstance(a, jex.Literal)))
-
-
-def leading_to(equations: Sequence[Any], wanted: Iterable[Any]) -> list[Any]:
-    """The equations that variables need, in order."""
-    needed, found = set(wanted), []
-    for equation in reversed(equations):
-        if any(out in needed for out in equation.outvars):
-            found.append(equation)
-            needed.update(variables(equation.invars))
-    return found[::-1]
-
-
-def read_by(equations: Sequence[Any]) -> list[Any]:
-    """Variables that equations read and do not make."""
-    made = {out for e in equations for out in e.outvars}
-    return [v for v in variables(a for e in equations for a in e.invars) if v not in made]
-
-
+@dataclass(frozen=True)
 class Known:
-    """Sorts the equations of a body by what they read.
+    """The equations of a loop's body, sorted by what they read; variables are those of the body.
 
     Attributes:
         scan: the loop.
@@ -50,50 +29,60 @@ class Known:
         late: all others.
     """
 
-    def __init__(self, scan: Scan) -> None:
-        """Reads a loop's body."""
-        self.scan = scan
-        carried = list(zip(scan.carry_vars, scan.carry_outs, strict=True))
-        self.same = frozenset(place for place, (v, out) in enumerate(carried) if out is v)
-        steps = {place: step_of(scan, place) for place in range(scan.carry)}
-        self.steps = {p: s for p, s in steps.items() if s is not None and p not in self.same}
-        self.delayed: frozenset[int] = frozenset()
-        self._read()
-        others = frozenset(range(scan.carry)) - self.same - self.steps.keys()
-        self.delayed = frozenset(
-            p for p in others for out in variables([carried[p][1]]) if out in self.known
-        )
-        if self.delayed:
-            self._read()
-
-    def _read(self) -> None:
-        scan, jaxpr = self.scan, self.scan.body.jaxpr
-        carried = scan.carry_vars
-        self.fixed = {*jaxpr.constvars, *scan.const_vars, *(carried[p] for p in self.same)}
-        self.known = {*scan.row_vars, *(carried[p] for p in (*self.steps, *self.delayed))}
-        self.once: list[Any] = []
-        self.ahead: list[Any] = []
-        self.late: list[Any] = []
-        for equation in jaxpr.eqns:
-            read = variables(equation.invars)
-            drawn = equation.primitive.name in DRAWS
-            if self.fixed.issuperset(read) and not equation.effects and not drawn:
-                self.fixed.update(equation.outvars)
-                self.once.append(equation)
-            elif self.is_movable(equation) and all(
-                v in self.fixed or v in self.known for v in read
-            ):
-                self.known.update(equation.outvars)
-                self.ahead.append(equation)
-            else:
-                self.late.append(equation)
+    scan: Scan
+    same: frozenset[int]
+    steps: dict[int, int]
+    delayed: frozenset[int]
+    fixed: frozenset[Any]
+    known: frozenset[Any]
+    once: tuple[Any, ...]
+    ahead: tuple[Any, ...]
+    late: tuple[Any, ...]
 
     def is_movable(self, equation: Any) -> bool:
-        """Whether an equation can be computed for all iterations at once, at a gain.
+        """Whether an equation can be computed for all iterations at once, at a gain."""
+        return _moves(equation, self.scan, self.fixed)
 
-        Many small products of two values that vary take longer than one in each iteration.
-        """
-        operands = variables(equation.invars)
-        if equation.primitive.name == "dot_general" and not self.fixed.intersection(operands):
-            return False
-        return is_movable(equation, MOST_BYTES / max(self.scan.trips, 1))
+
+def known_of(scan: Scan) -> Known:
+    """Reads a loop's body, twice if it carries known values on."""
+    carried = list(zip(scan.carry_vars, scan.carry_outs, strict=True))
+    same = frozenset(place for place, (v, out) in enumerate(carried) if out is v)
+    found = {place: step_of(scan, place) for place in range(scan.carry)}
+    steps = {p: step for p, step in found.items() if step is not None and p not in same}
+    first = _read(scan, same, steps, frozenset())
+    others = frozenset(range(scan.carry)) - same - steps.keys()
+    delayed = frozenset(p for p in others for v in variables([carried[p][1]]) if v in first.known)
+    return _read(scan, same, steps, delayed) if delayed else first
+
+
+def _read(
+    scan: Scan, same: frozenset[int], steps: dict[int, int], delayed: frozenset[int]
+) -> Known:
+    carried = scan.carry_vars
+    fixed = {*scan.body.constants, *scan.const_vars, *(carried[p] for p in same)}
+    known = {*scan.row_vars, *(carried[p] for p in (*steps, *delayed))}
+    once, ahead, late = [], [], []
+    for equation in scan.body.equations:
+        read = variables(equation.invars)
+        drawn = equation.primitive.name in DRAWS
+        if fixed.issuperset(read) and not equation.effects and not drawn:
+            fixed.update(equation.outvars)
+            once.append(equation)
+        elif all(v in fixed or v in known for v in read) and _moves(equation, scan, fixed):
+            known.update(equation.outvars)
+            ahead.append(equation)
+        else:
+            late.append(equation)
+    return Known(
+        scan, same, steps, delayed, frozenset(fixed), frozenset(known),
+        tuple(once), tuple(ahead), tuple(late),
+    )  # fmt: skip
+
+
+def _moves(equation: Any, scan: Scan, fixed: frozenset[Any] | set[Any]) -> bool:
+    """Many small products of two values that vary take longer than one in each iteration."""
+    product = equation.primitive.name == "dot_general"
+    if product and fixed.isdisjoint(variables(equation.invars)):
+        return False
+    return is_movable(equation, MOST_BYTES / max(scan.trips, 1))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from graphopt.forms.element_loops.primitives import ELEMENTWISE
+from graphopt.forms.traced.primitives import ELEMENTWISE
 
 VIEWS: Final = frozenset("broadcast_in_dim expand_dims reshape squeeze".split())
 """Primitives that cost nothing in a kernel that computes more."""

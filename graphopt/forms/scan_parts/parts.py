@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from graphopt.forms.scan_parts.estimates import kept_ns, together_ns
-from graphopt.forms.scan_parts.known import Known, leading_to, read_by, variables
+from graphopt.forms.scan_parts.known import Known, known_of
 from graphopt.forms.scan_parts.movable import AGAIN, FREE, nbytes
 from graphopt.forms.scan_parts.scan import Scan, Sum, sum_of
 from graphopt.forms.scan_parts.totals import Terms
+from graphopt.forms.traced.slices import leading_to, read_by, variables
 from graphopt.machine import CpuCosts
 
 MOST_TRIED: Final = 32
@@ -32,39 +33,37 @@ class Parts:
     """A loop's body in three parts; variables are those of its jaxpr.
 
     Attributes:
-        scan: the loop.
-        same: places of carried values that stay as they are.
-        steps: place of a carried counter -> what it grows by.
-        delayed: places of carried values that are a known value of the iteration before.
+        known: the loop, and what of it is the same in all iterations, or known in front of it.
         sums: place of a carried value that is only added to -> its terms.
-        once: equations of values that are the same in all iterations.
+        terms: what the sums are made of.
         ahead: equations that are computed for all iterations, ahead of the loop.
         core: equations that stay.
         behind: equations that are computed for all iterations, behind the loop.
         rows: known variables that the core reads.
         kept: variables of the core, carried ones included, that are put in arrays.
         wanted: variables whose values in all iterations make the results.
-        summed: equations that may be part of a sum over all iterations.
     """
 
-    scan: Scan
-    same: frozenset[int]
-    steps: dict[int, int]
-    delayed: frozenset[int]
+    known: Known
     sums: dict[int, Sum]
-    once: tuple[Any, ...]
+    terms: Terms
     ahead: tuple[Any, ...]
     core: tuple[Any, ...]
     behind: tuple[Any, ...]
     rows: tuple[Any, ...]
     kept: tuple[Any, ...]
     wanted: tuple[Any, ...]
-    summed: tuple[Any, ...]
+
+    @property
+    def scan(self) -> Scan:
+        """The loop."""
+        return self.known.scan
 
     @cached_property
     def states(self) -> tuple[int, ...]:
         """Places of the values that the core carries."""
-        gone = {*self.steps, *self.delayed, *self.same, *self.sums}
+        known = self.known
+        gone = {*known.steps, *known.delayed, *known.same, *self.sums}
         return tuple(place for place in range(self.scan.carry) if place not in gone)
 
     @cached_property
@@ -93,23 +92,6 @@ class Parts:
         moved = (e for e in (*self.ahead, *self.behind) if id(e) not in stays)
         return bool(self.sums) or any(e.primitive.name not in FREE for e in moved)
 
-    @cached_property
-    def joined(self) -> dict[int, list[Any]]:
-        """Place of a sum -> equations that become part of it."""
-        outside = {id(e) for e in (*self.ahead, *self.core, *self.behind)}
-        makers = {out: e for e in self.summed for out in e.outvars if id(e) not in outside}
-        found: dict[int, list[Any]] = {}
-        for place, carried in self.sums.items():
-            stack = [makers.get(v) for v in variables(term for _, term in carried.terms)]
-            part: dict[int, Any] = {}
-            while stack:
-                equation = stack.pop()
-                if equation is not None and id(equation) not in part:
-                    part[id(equation)] = equation
-                    stack += [makers.get(v) for v in variables(equation.invars)]
-            found[place] = list(part.values())
-        return found
-
 
 def parts_of(scan: Scan, costs: CpuCosts) -> Parts:
     """The three parts of a loop's body.
@@ -118,41 +100,38 @@ def parts_of(scan: Scan, costs: CpuCosts) -> Parts:
         scan: the loop.
         costs: of the machine: they say what is computed again.
     """
-    known = Known(scan)
+    known = known_of(scan)
     gone = {*known.same, *known.steps, *known.delayed}
     places = [place for place in range(scan.carry) if place not in gone]
     sums = {p: found for p in places if (found := sum_of(scan, p)) is not None}
-    adding = {id(scan.body.jaxpr.eqns[n]) for found in sums.values() for n in found.equations}
-    late = [e for e in known.late if id(e) not in adding]
-    summed = [*known.ahead, *late]
-    wanted = _wanted(scan, sums, summed, known)
+    adding = {number for found in sums.values() for number in found.equations}
+    added = {id(scan.body.equations[number]) for number in adding}
+    late = [e for e in known.late if id(e) not in added]
+    terms = Terms([*known.ahead, *late], known.fixed)
+    wanted = _wanted(known, sums, terms)
     recurrent = variables(scan.carry_outs[p] for p in places if p not in sums)
     core, behind = _late_parts(late, recurrent, wanted, known)
     kept, again = _kept(core, behind, wanted, known, costs)
     rows, inner = _rows(core, known, recurrent)
-    behind = [*again, *behind]
-    first = variables(scan.carry_outs[p] for p in known.delayed)
-    ahead = leading_to(known.ahead, [*rows, *read_by(_in_order(scan, behind)), *wanted, *first])
+    outside = _in_order(scan, [*again, *behind])
+    carried = variables(scan.carry_outs[p] for p in known.delayed)
+    ahead = leading_to(known.ahead, [*rows, *read_by(outside), *wanted, *carried])
     return Parts(
-        scan, known.same, known.steps, known.delayed, sums, tuple(known.once), tuple(ahead),
-        _in_order(scan, [*core, *inner]), _in_order(scan, behind),
-        tuple(rows), tuple(kept), tuple(wanted), tuple(summed),
+        known, sums, terms, tuple(ahead), _in_order(scan, [*core, *inner]), outside,
+        tuple(rows), tuple(kept), tuple(wanted),
     )  # fmt: skip
 
 
 def _in_order(scan: Scan, equations: Sequence[Any]) -> tuple[Any, ...]:
     """Equations as they stand in the body."""
     chosen = set(map(id, equations))
-    return tuple(e for e in scan.body.jaxpr.eqns if id(e) in chosen)
+    return tuple(e for e in scan.body.equations if id(e) in chosen)
 
 
-def _wanted(scan: Scan, sums: dict[int, Sum], summed: Sequence[Any], known: Known) -> list[Any]:
+def _wanted(known: Known, sums: dict[int, Sum], terms: Terms) -> list[Any]:
     """Variables whose values in all iterations make the results."""
-    wanted = variables(scan.row_outs)
-    terms = Terms(summed, known.fixed)
-    for found in sums.values():
-        for _, term in found.terms:
-            wanted += terms.leaves(term)
+    added = [term for found in sums.values() for _, term in found.terms]
+    wanted = [*variables(known.scan.row_outs), *terms.leaves(added)]
     return [v for v in dict.fromkeys(wanted) if v not in known.fixed]
 
 
@@ -204,7 +183,7 @@ def _again(
 ) -> tuple[list[Any], list[Any]]:
     """What is kept, and computed again, if some variables of the core may be kept."""
     may_keep = set(bases)
-    available = known.fixed | known.known | may_keep
+    available = {*known.fixed, *known.known, *bases}
     made = []
     for equation in core:
         simple = equation.primitive.name in AGAIN and available.isdisjoint(equation.outvars)

@@ -9,27 +9,23 @@ from typing import Any, Final
 
 import jax
 
-from graphopt.forms.element_loops.inline import count_equations, inlined
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.forms.scan_parts.parts import Parts, parts_of
 from graphopt.forms.scan_parts.saving import saved_ns
 from graphopt.forms.scan_parts.scan import Scan, counts_of
 from graphopt.forms.scan_parts.writing import Writer
+from graphopt.forms.traced.calls import flattened
 from graphopt.machine import CpuCosts, own_costs
 
 RULES: Final = {
     "scan-short": "the loop has few iterations",
     "scan-effects": "the loop has side effects",
-    "scan-large": "the loop has more equations than are looked at",
     "scan-nothing": "every iteration needs all that the one before computes",
     "scan-memory": "what all iterations compute together takes too much memory",
 }
 
 FEWEST: Final = 4
 """Iterations of the shortest loop that is cut."""
-
-MOST_EQUATIONS: Final = 2_000
-"""Reading more would take too long beside compiling them."""
 
 MORE_BYTES: Final = 1 << 26
 """More memory than that is only taken where the loop takes as much twice by itself."""
@@ -44,8 +40,6 @@ def forbids(operation: Operation) -> str | None:
         return "scan-short"
     if operation.params["jaxpr"].effects:
         return "scan-effects"
-    if count_equations(operation.params["jaxpr"], MOST_EQUATIONS) >= MOST_EQUATIONS:
-        return "scan-large"
     parts = _parts(operation)
     if not parts.moves:
         return "scan-nothing"
@@ -70,16 +64,14 @@ def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:
 
 def _parts(operation: Operation) -> Parts:
     params = operation.params
-    counts = counts_of(params)
     way = params["length"], params["reverse"], params["unroll"]
-    return _found(params["jaxpr"], *counts, *way)
+    return _found(params["jaxpr"], *counts_of(params), *way)
 
 
-@lru_cache(
-    maxsize=4
-)  # whether it may be cut, what it takes, and the parts themselves are asked in turn
+# Whether a loop may be cut, what that takes, and its parts are asked in turn.
+@lru_cache(maxsize=4)
 def _found(body: Any, consts: int, carry: int, trips: int, reverse: bool, unroll: int) -> Parts:
-    return parts_of(Scan(inlined(body), consts, carry, trips, reverse, unroll), own_costs())
+    return parts_of(Scan(flattened(body), consts, carry, trips, reverse, unroll), own_costs())
 
 
 FORM: Final = Form(
@@ -91,6 +83,6 @@ FORM: Final = Form(
     compute,
     exact=False,
     accuracy="the same operations; sums over the iterations are taken in another order",
-    unlike=frozenset({"scan-large", "scan-nothing", "scan-short"}),
+    unlike=frozenset({"scan-nothing", "scan-short"}),
     of_program=True,
 )

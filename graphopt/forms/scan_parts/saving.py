@@ -63,8 +63,8 @@ def saved_ns(parts: Parts, costs: CpuCosts) -> tuple[float, float]:
     saved = sum(in_loop_ns(e, costs) - together_ns(e, costs) for e in gone)
     saved += rows(set(scan.row_vars) - set(parts.rows))
     saved += rows(v for v in scan.row_outs if v not in parts.kept)
-    for place in parts.sums:
-        products = [e for e in parts.joined[place] if e.primitive.name == "dot_general"]
+    for place, found in parts.sums.items():
+        products = parts.terms.products([term for _, term in found.terms])
         saved += added_ns(scan.carry_vars[place], products, costs)
     if not parts.states:
         saved += costs.short_loop_ns

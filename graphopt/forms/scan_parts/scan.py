@@ -11,6 +11,8 @@ from typing import Any, Final
 import jax.extend.core as jex
 import numpy as np
 
+from graphopt.forms.traced.calls import Flat
+
 ADDITIONS: Final = frozenset({"add", "add_any"})
 
 
@@ -32,7 +34,7 @@ class Scan:
     """A loop over the rows of arrays.
 
     Attributes:
-        body: closed jaxpr without calls, from constants, carried values and rows to carried values and rows.
+        body: from constants, carried values and rows to carried values and rows.
         consts: number of constants.
         carry: number of carried values.
         trips: iterations.
@@ -40,7 +42,7 @@ class Scan:
         unroll: iterations that the compiler is told to write out.
     """
 
-    body: Any
+    body: Flat
     consts: int
     carry: int
     trips: int
@@ -48,35 +50,35 @@ class Scan:
     unroll: int
 
     @property
-    def const_vars(self) -> list[Any]:
+    def const_vars(self) -> tuple[Any, ...]:
         """Variables that are the same in all iterations."""
-        return list(self.body.jaxpr.invars[: self.consts])
+        return self.body.inputs[: self.consts]
 
     @property
-    def carry_vars(self) -> list[Any]:
+    def carry_vars(self) -> tuple[Any, ...]:
         """Variables of the values of the iteration before."""
-        return list(self.body.jaxpr.invars[self.consts : self.consts + self.carry])
+        return self.body.inputs[self.consts : self.consts + self.carry]
 
     @property
-    def row_vars(self) -> list[Any]:
+    def row_vars(self) -> tuple[Any, ...]:
         """Variables of the rows that are read."""
-        return list(self.body.jaxpr.invars[self.consts + self.carry :])
+        return self.body.inputs[self.consts + self.carry :]
 
     @property
-    def carry_outs(self) -> list[Any]:
+    def carry_outs(self) -> tuple[Any, ...]:
         """What is carried on."""
-        return list(self.body.jaxpr.outvars[: self.carry])
+        return self.body.results[: self.carry]
 
     @property
-    def row_outs(self) -> list[Any]:
+    def row_outs(self) -> tuple[Any, ...]:
         """The rows that are made."""
-        return list(self.body.jaxpr.outvars[self.carry :])
+        return self.body.results[self.carry :]
 
     @cached_property
     def readers(self) -> dict[Any, list[int]]:
         """Variable -> places of the equations that read it, once for each operand."""
         found: dict[Any, list[int]] = {}
-        for number, equation in enumerate(self.body.jaxpr.eqns):
+        for number, equation in enumerate(self.body.equations):
             for atom in equation.invars:
                 if not isinstance(atom, jex.Literal):
                     found.setdefault(atom, []).append(number)
@@ -85,8 +87,7 @@ class Scan:
     @cached_property
     def results(self) -> Counter[Any]:
         """Variables that are carried on or made, and how often."""
-        outs = self.body.jaxpr.outvars
-        return Counter(v for v in outs if not isinstance(v, jex.Literal))
+        return Counter(v for v in self.body.results if not isinstance(v, jex.Literal))
 
 
 def counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
@@ -103,7 +104,7 @@ def step_of(scan: Scan, place: int) -> int | None:
     if variable.aval.shape or variable.aval.dtype.kind not in "iu":
         return None
     for number in scan.readers.get(variable, ()):
-        equation = scan.body.jaxpr.eqns[number]
+        equation = scan.body.equations[number]
         if equation.outvars[0] is out and equation.primitive.name == "add":
             (other,) = (a for a in equation.invars if a is not variable)
             return int(np.asarray(other.val)) if isinstance(other, jex.Literal) else None
@@ -120,7 +121,7 @@ def sum_of(scan: Scan, place: int) -> Sum | None:
         if len(readers) != 1 or current in scan.results:
             return None
         (number,) = readers
-        equation = scan.body.jaxpr.eqns[number]
+        equation = scan.body.equations[number]
         found = _other(equation, current)
         if found is None:
             return None

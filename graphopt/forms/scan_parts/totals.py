@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any, Final
 
 import jax.extend.core as jex
@@ -23,7 +23,7 @@ class Terms:
         fixed: variables that are the same in all iterations.
     """
 
-    def __init__(self, equations: Sequence[Any], fixed: set[Any]) -> None:
+    def __init__(self, equations: Sequence[Any], fixed: Set[Any]) -> None:
         self._makers = {out: e for e in equations for out in e.outvars}
         self._fixed = fixed
 
@@ -54,24 +54,35 @@ class Terms:
             return None
         return None if any(map(self.is_fixed, equation.invars)) else equation
 
-    def leaves(self, atom: Any) -> list[Any]:
-        """Variables whose values in all iterations the sum of a variable or literal is made of."""
-        found: dict[Any, None] = {}
-        seen: set[Any] = set()
-        stack = [atom]
+    def leaves(self, atoms: Sequence[Any]) -> list[Any]:
+        """Variables whose values in all iterations the sums of variables or literals are made of."""
+        found: list[Any] = []
+        for value in self._passed(atoms):
+            product = self.product(value)
+            if product is not None:
+                found += product.invars
+            elif self.linear(value) is None:
+                found.append(value)
+        return list(dict.fromkeys(found))
+
+    def products(self, atoms: Sequence[Any]) -> list[Any]:
+        """Equations that become one product each in the sums of variables or literals."""
+        found = map(self.product, self._passed(atoms))
+        return [equation for equation in found if equation is not None]
+
+    def _passed(self, atoms: Sequence[Any]) -> list[Any]:
+        """Variables on the way to the leaves, each once."""
+        passed: dict[Any, None] = {}
+        stack = list(atoms)
         while stack:
             value = stack.pop()
-            if self.is_fixed(value) or value in seen:
+            if self.is_fixed(value) or value in passed:
                 continue
-            seen.add(value)
-            linear, product = self.linear(value), self.product(value)
+            passed[value] = None
+            linear = self.linear(value)
             if linear is not None:
-                stack += [linear[0].invars[n] for n in linear[1]]
-            elif product is not None:
-                found |= dict.fromkeys(product.invars)
-            else:
-                found[value] = None
-        return list(found)
+                stack += [linear[0].invars[place] for place in linear[1]]
+        return list(passed)
 
 
 class Totals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from graphopt.forms.scan_parts.known import leading_to, read_by, variables
 from graphopt.forms.scan_parts.parts import Parts
-from graphopt.forms.scan_parts.totals import Terms, Totals
+from graphopt.forms.scan_parts.totals import Totals
+from graphopt.forms.traced.slices import leading_to, read_by, variables
 
 
 class Writer:
@@ -27,42 +27,36 @@ class Writer:
             operands: constants, carried values, and arrays whose rows are read.
         """
         self.parts, self.scan = parts, parts.scan
-        jaxpr = self.scan.body.jaxpr
         consts, carry = self.scan.consts, self.scan.carry
         self.start = list(operands[consts : consts + carry])
-        self.fixed = dict(zip(jaxpr.constvars, self.scan.body.consts, strict=True))
+        self.fixed = dict(self.scan.body.constants)
         self.fixed |= zip(self.scan.const_vars, operands[:consts], strict=True)
-        self.fixed |= {self.scan.carry_vars[p]: self.start[p] for p in parts.same}
+        self.fixed |= {self.scan.carry_vars[p]: self.start[p] for p in parts.known.same}
         self.rows = dict(zip(self.scan.row_vars, operands[consts + carry :], strict=True))
         """Variable -> its values in all iterations, [trips, *dims], in the order of the rows."""
 
     def run(self) -> list[Any]:
         """Carried values at the end, and the arrays of rows that are made."""
-        parts, scan = self.parts, self.scan
+        parts, scan, known = self.parts, self.scan, self.parts.known
         self._once()
-        for place, step in parts.steps.items():
+        for place, step in known.steps.items():
             self.rows[scan.carry_vars[place]] = self._counted(place, step)
-        first = [v for v in (scan.carry_outs[p] for p in parts.delayed) if v not in self.rows]
-        self._together(leading_to(parts.ahead, first), first)
-        for place in parts.delayed:
+        self._together(parts.ahead, [scan.carry_outs[p] for p in known.delayed])
+        for place in known.delayed:
             self.rows[scan.carry_vars[place]] = self._delayed(place)
-        behind = list(parts.behind)
-        known = [v for e in parts.ahead for v in e.outvars]
-        read = {*parts.rows, *read_by(behind), *parts.wanted}
-        self._together(parts.ahead, [v for v in known if v in read])
+        self._together(parts.ahead, [*parts.rows, *read_by(parts.behind), *parts.wanted])
         ended = self._loop()
-        made = {v for e in behind for v in e.outvars}
-        self._together(behind, [v for v in parts.wanted if v in made])
-        terms = Terms(parts.summed, set(self.fixed))
-        totals = Totals(terms, self._value, self._array, scan.trips)
+        self._together(parts.behind, parts.wanted)
+        totals = Totals(parts.terms, self._value, self._array, scan.trips)
         carried = [self._carried(place, ended, totals) for place in range(scan.carry)]
         return [*carried, *map(self._array, scan.row_outs)]
 
     def _once(self) -> None:
         """Computes what is the same in all iterations."""
-        outs = [v for e in self.parts.once for v in e.outvars]
-        inputs = read_by(self.parts.once)
-        found = self._function(self.parts.once, inputs, outs)(*(self.fixed[v] for v in inputs))
+        once = self.parts.known.once
+        outs = [v for e in once for v in e.outvars]
+        inputs = read_by(once)
+        found = self.scan.body.computing(once, inputs, outs)(*(self.fixed[v] for v in inputs))
         self.fixed |= zip(outs, found, strict=True)
 
     def _counted(self, place: int, step: int) -> Any:
@@ -78,16 +72,18 @@ class Writer:
         parts = [rows[1:], start] if self.scan.reverse else [start, rows[:-1]]
         return lax.concatenate(parts, 0)
 
-    def _together(self, equations: Sequence[Any], outs: Sequence[Any]) -> None:
-        """Computes variables for all iterations at once."""
-        outs = [v for v in outs if v not in self.rows]
+    def _together(self, equations: Sequence[Any], wanted: Sequence[Any]) -> None:
+        """Computes those of some variables that equations make, for all iterations at once."""
+        equations = [e for e in equations if self.rows.keys().isdisjoint(e.outvars)]
+        made = {out for e in equations for out in e.outvars}
+        outs = [v for v in dict.fromkeys(wanted) if v in made]
         if not outs:
             return
         equations = leading_to(equations, outs)
         inputs = read_by(equations)
         axes = [0 if v in self.rows else None for v in inputs]
         values = [self.rows[v] if v in self.rows else self.fixed[v] for v in inputs]
-        function = self._function(equations, inputs, outs)
+        function = self.scan.body.computing(equations, inputs, outs)
         found = jax.vmap(function, in_axes=axes, axis_size=self.scan.trips)(*values)
         self.rows |= zip(outs, found, strict=True)
 
@@ -100,7 +96,7 @@ class Writer:
             return {}
         inputs = [*states, *parts.rows]
         shared = [v for v in variables([*read_by(parts.core), *outs]) if v in self.fixed]
-        core = self._function(parts.core, [*inputs, *shared], [*outs, *parts.kept])
+        core = self.scan.body.computing(parts.core, [*inputs, *shared], [*outs, *parts.kept])
         fixed = [self.fixed[v] for v in shared]
 
         def step(carry: Any, rows: Any) -> Any:
@@ -116,12 +112,12 @@ class Writer:
 
     def _carried(self, place: int, ended: dict[int, Any], totals: Totals) -> Any:
         """A carried value behind the last iteration."""
-        parts, start = self.parts, self.start[place]
-        if place in parts.same:
+        parts, known, start = self.parts, self.parts.known, self.start[place]
+        if place in known.same:
             return start
-        if place in parts.steps:
-            return start + np.asarray(parts.steps[place] * self.scan.trips).astype(start.dtype)
-        if place in parts.delayed:
+        if place in known.steps:
+            return start + np.asarray(known.steps[place] * self.scan.trips).astype(start.dtype)
+        if place in known.delayed:
             return self.rows[self.scan.carry_outs[place]][0 if self.scan.reverse else -1]
         if place in parts.sums:
             for subtracted, term in parts.sums[place].terms:
@@ -142,13 +138,3 @@ class Writer:
         if isinstance(atom, jex.Literal) or atom in self.fixed:
             return lax.broadcast(self._value(atom), (self.scan.trips,))
         return self.rows[atom]
-
-    def _function(
-        self, equations: Sequence[Any], inputs: Sequence[Any], outs: Sequence[Any]
-    ) -> Callable[..., Any]:
-        """Computes some variables from others; the equations' places in the source are kept."""
-        jaxpr = self.scan.body.jaxpr.replace(
-            constvars=[], invars=list(inputs), outvars=list(outs), eqns=list(equations)
-        )
-        function: Callable[..., Any] = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, ()))
-        return function
