@@ -2,11 +2,12 @@
 
     python -m benchmarks.conformance.libraries [--only optax distrax] [--limit-s 3600] [--folder FOLDER]
 
-Wants the environment of ``benchmarks/third_party/requirements.txt`` and pytest with pytest-timeout. Fetches
-the source distribution of the version that is installed and runs its tests twice at the same time, one
-process with graphopt and one with ``GRAPHOPT_DISABLE=1``, to their end or for at most so long each. Compared
-are the tests that ended in both: their outcomes, and the processor time of each. Tests that fail, or are
-missing, with graphopt alone are run again, by themselves, both ways. What a library gave is kept in
+Wants the environment of ``benchmarks/third_party/requirements.txt`` or that of
+``benchmarks/conformance/requirements.txt``, and pytest with pytest-timeout; takes libraries that are there.
+Fetches the source distribution of the version that is installed and runs its tests twice at the same time,
+one process with graphopt and one with ``GRAPHOPT_DISABLE=1``, to their end or for at most so long each.
+Compared are the tests that ended in both: their outcomes, and the processor time of each. Tests that fail, or
+are missing, with graphopt alone are run again, by themselves, both ways. What a library gave is kept in
 ``FOLDER/NAME.json``. A library whose tests came to their end is not run again; one that was stopped goes on
 with the tests that have not ended yet.
 """
@@ -40,8 +41,15 @@ LIBRARIES: Final = {
     "tinygp": "tests", "e3nn-jax": "e3nn_jax tests", "jax-cfd": "jax_cfd", "mctx": "mctx", "brax": "brax",
     "flax": "tests/linen tests/nnx", "blackjax": "tests", "numpyro": "test", "gymnax": "tests",
     "dm_pix": "dm_pix", "flashbax": "flashbax", "jraph": "jraph", "quax": "tests", "mujoco-mjx": "mujoco",
+    "chex": "chex", "cola-ml": "tests", "exponax": "tests", "flowjax": "tests", "gpjax": "tests",
+    "interpax": "tests", "jax-md": "tests", "jaxley": "tests", "jaxlie": "tests", "kfac-jax": "tests",
+    "keras": "keras/src/ops keras/src/random keras/src/layers keras/src/optimizers keras/src/losses",
+    "penzai": "tests", "pgx": "tests", "quadax": "tests", "s2fft": "tests",
 }  # fmt: skip
 """Distribution -> where in its source distribution the tests are."""
+
+ENVIRONMENT: Final = {"KERAS_BACKEND": "jax"}
+"""What libraries want to be told."""
 
 TEST_LIMIT_S: Final = 900.0
 """A single test that takes longer counts as failed, on either side."""
@@ -125,6 +133,14 @@ HEAD: Final = (
 )
 
 
+def is_installed(name: str) -> bool:
+    """Whether a distribution is there."""
+    try:
+        return bool(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 def source_of(name: str, version: str, folder: Path) -> Path:
     """The unpacked source distribution of a version."""
     about = f"https://pypi.org/pypi/{name}/json"
@@ -148,7 +164,7 @@ def start(
 
     Tests that have a line already are left out.
     """
-    environment = dict(os.environ, JAX_PLATFORMS="cpu", GRAPHOPT_TEST_LOG=str(log))
+    environment = dict(os.environ, JAX_PLATFORMS="cpu", GRAPHOPT_TEST_LOG=str(log), **ENVIRONMENT)
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
     if disabled:
         environment["GRAPHOPT_DISABLE"] = "1"
@@ -243,7 +259,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", default=list(LIBRARIES))
+    parser.add_argument("--only", nargs="*", default=[n for n in LIBRARIES if is_installed(n)])
     parser.add_argument("--limit-s", type=float, default=7200.0)
     parser.add_argument("--folder", type=Path, default=Path("report/libraries"))
     options = parser.parse_args()

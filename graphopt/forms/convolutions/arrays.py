@@ -45,18 +45,25 @@ class Named:
 
     def cut(self, places: dict[str, slice]) -> Named:
         """Slices along some dimensions."""
-        wanted = tuple(places.get(name, slice(None)) for name in self.names)
-        return Named(self.array[wanted], self.names)
+        spans = [
+            places.get(name, slice(None)).indices(size)
+            for name, size in zip(self.names, self.array.shape, strict=True)
+        ]
+        return Named(lax.slice(self.array, *zip(*spans, strict=True)), self.names)
 
-    def at(self, places: dict[str, int]) -> Named:
-        """One element along some dimensions, which are gone then."""
-        wanted = tuple(places.get(name, slice(None)) for name in self.names)
-        return Named(self.array[wanted], "".join(n for n in self.names if n not in places))
+    def at(self, places: dict[str, int], others: dict[str, slice] | None = None) -> Named:
+        """One element along some dimensions, which are gone then, and slices along others."""
+        part = self.cut({name: slice(k, k + 1) for name, k in places.items()} | (others or {}))
+        gone = [i for i, name in enumerate(self.names) if name in places]
+        return Named(
+            lax.squeeze(part.array, gone), "".join(n for n in self.names if n not in places)
+        )
 
-    def spread_to(self, names: str) -> Any:
-        """The array with dimensions of one element where it lacks names, in that order."""
-        own = self.ordered("".join(n for n in names if n in self.names))
-        return lax.expand_dims(own.array, [i for i, n in enumerate(names) if n not in self.names])
+    def spread_to(self, sizes: dict[str, int]) -> Any:
+        """The array repeated along the dimensions that it lacks, in the order of the sizes."""
+        own = self.ordered("".join(n for n in sizes if n in self.names))
+        at = [i for i, n in enumerate(sizes) if n in self.names]
+        return lax.broadcast_in_dim(own.array, tuple(sizes.values()), at)
 
     def map(self, change: Callable[[Any], Any]) -> Named:
         """The same names on another array of the same dimensions."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import product
-from operator import add
 from typing import Any, Final
 
 from jax import lax
@@ -33,23 +32,29 @@ def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Name
     """Pads once, and adds up one product per element of the window and input channel."""
     if conv.groups == 1:
         x, weights = x.without("g"), weights.without("g")
+    if conv.inputs == 1:
+        x, weights = x.without("i"), weights.without("i")
     if conv.outputs == 1:
         weights = weights.without("o")
     names = "".join(n for n in work_names(conv) if n in x.names + weights.names)
     rows = "".join(n for n in names if n in x.names)
     last = rows[-1] == "g"
-    x = x.ordered(rows + "i" if last and conv.inputs > 1 else rows[:-1] + "i" + rows[-1:])
+    if conv.inputs > 1:
+        rows = rows + "i" if last else rows[:-1] + "i" + rows[-1:]
+    x = x.ordered(rows)
     repeated = names.endswith("go") and conv.outputs < MIN_ROW and conv.inputs == 1
     if repeated:
         x, weights, names = _repeated(x, conv.outputs), _merged(weights), names[:-1]
     elif last:
         weights = _rows_of_weights(weights, names)
     x = padded(conv, x)
+    sizes = {n: conv.count("go" if repeated and n == "g" else n) for n in names}
     parts = []
     for *place, channel in product(*(range(a.window) for a in conv.axes), range(conv.inputs)):
-        row = weights.at({"i": channel, **{str(number): k for number, k in enumerate(place)}})
-        part = x.cut(window_slices(conv, place)).at({"i": channel})
-        parts.append(part.spread_to(names) * row.spread_to(names))
+        one = {"i": channel} if conv.inputs > 1 else {}
+        row = weights.at({**one, **{str(number): k for number, k in enumerate(place)}})
+        part = x.at(one, window_slices(conv, place))
+        parts.append(lax.mul(part.spread_to(sizes), row.spread_to(sizes)))
     array = added(parts)
     if len(parts) > MOST_COMPUTED_ANEW or conv.groups == 1:
         array = kept(array)
@@ -63,7 +68,7 @@ def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Name
 def added(terms: Sequence[Any]) -> Any:
     """The sum of many terms, as a few sums that do not wait for each other."""
     chains = max(1, min(MAX_CHAINS, len(terms) // TERMS_IN_TURN))
-    return reduce(add, [reduce(add, terms[first::chains]) for first in range(chains)])
+    return reduce(lax.add, [reduce(lax.add, terms[first::chains]) for first in range(chains)])
 
 
 def work_names(conv: Convolution) -> str:
