@@ -15,6 +15,7 @@ from . import (
     control_programs,
     evolution_programs,
     fluid_programs,
+    game_programs,
     imaging_programs,
     inference_programs,
     network_programs,
@@ -22,6 +23,8 @@ from . import (
     numerics_programs,
     probability_programs,
     quantum_programs,
+    simulation_programs,
+    training_programs,
 )
 
 WORKLOADS: dict[str, Builder] = {
@@ -36,6 +39,9 @@ WORKLOADS: dict[str, Builder] = {
     **network_programs.WORKLOADS,
     **control_programs.WORKLOADS,
     **neuroscience_programs.WORKLOADS,
+    **game_programs.WORKLOADS,
+    **simulation_programs.WORKLOADS,
+    **training_programs.WORKLOADS,
 }
 """Programs in single precision."""
 
@@ -47,6 +53,7 @@ WORKLOADS_X64: dict[str, Builder] = {
     **numerics_programs.WORKLOADS_X64,
     **fluid_programs.WORKLOADS_X64,
     **control_programs.WORKLOADS_X64,
+    **simulation_programs.WORKLOADS_X64,
 }
 """Programs that need JAX_ENABLE_X64=1."""
 
