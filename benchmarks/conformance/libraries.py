@@ -42,7 +42,7 @@ LIBRARIES: Final = {
     "flax": "tests/linen tests/nnx", "blackjax": "tests", "numpyro": "test", "gymnax": "tests",
     "dm_pix": "dm_pix", "flashbax": "flashbax", "jraph": "jraph", "quax": "tests", "mujoco-mjx": "mujoco",
     "chex": "chex", "cola-ml": "tests", "exponax": "tests", "flowjax": "tests", "gpjax": "tests",
-    "interpax": "tests", "jax-md": "tests", "jaxley": "tests", "kfac-jax": "tests",
+    "interpax": "tests", "jax-md": "tests",
     "keras": "keras/src/ops keras/src/random keras/src/layers keras/src/optimizers keras/src/losses",
     "penzai": "tests", "pgx": "tests", "quadax": "tests", "s2fft": "tests",
 }  # fmt: skip
@@ -136,9 +136,10 @@ HEAD: Final = (
 def is_installed(name: str) -> bool:
     """Whether a distribution is there."""
     try:
-        return bool(importlib.metadata.version(name))
+        importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return False
+    return True
 
 
 def source_of(name: str, version: str, folder: Path) -> Path:

@@ -9,17 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.third_party.common import Builder, Program
+from benchmarks.third_party.common import Builder, Program, normal
 
 
 def _tokens(seed: int, shape: tuple[int, ...], vocabulary: int) -> jax.Array:
     """Random token numbers."""
     return jnp.asarray(np.random.RandomState(seed).randint(0, vocabulary, shape), jnp.int32)
-
-
-def _normal(seed: int, shape: tuple[int, ...], scale: float = 1.0) -> jax.Array:
-    """Normal values."""
-    return jnp.asarray(np.random.RandomState(seed).randn(*shape) * scale, jnp.float32)
 
 
 def _step(loss, optimizer):
@@ -34,22 +29,22 @@ def _step(loss, optimizer):
     return run
 
 
+def _palm(seed, **sizes):
+    """Parameters of a transformer with parallel layers and linear biases, and all else of it."""
+    import equinox as eqx
+    from palm_jax.palm_lite import PaLM
+
+    return eqx.partition(PaLM(**sizes, key=jax.random.PRNGKey(seed)), eqx.is_inexact_array)
+
+
 def palm_train_step() -> Program:
     """One Adam step of a transformer with parallel layers and linear biases."""
     import equinox as eqx
     import optax
-    from palm_jax.palm_lite import PaLM
 
-    model = PaLM(
-        num_tokens=2000,
-        dim=128,
-        depth=3,
-        heads=4,
-        dim_head=32,
-        max_seq_len=128,
-        key=jax.random.PRNGKey(0),
+    params, static = _palm(
+        0, num_tokens=2000, dim=128, depth=3, heads=4, dim_head=32, max_seq_len=128
     )
-    params, static = eqx.partition(model, eqx.is_inexact_array)
     optimizer = optax.adam(3e-4)
 
     def loss(params, data):
@@ -63,19 +58,9 @@ def palm_train_step() -> Program:
 def palm_sample() -> Program:
     """Twelve tokens continued to twenty-four, the whole sequence computed for each."""
     import equinox as eqx
-    from palm_jax.palm_lite import PaLM
     from palm_jax.utils import sample
 
-    model = PaLM(
-        num_tokens=500,
-        dim=64,
-        depth=2,
-        heads=3,
-        dim_head=16,
-        max_seq_len=64,
-        key=jax.random.PRNGKey(1),
-    )
-    params, static = eqx.partition(model, eqx.is_inexact_array)
+    params, static = _palm(1, num_tokens=500, dim=64, depth=2, heads=3, dim_head=16, max_seq_len=64)
 
     def run(params, key, prime):
         return sample(key, eqx.combine(params, static), prime, 24, top_k=10)
@@ -187,7 +172,7 @@ def rnn_jax_lru_train_step() -> Program:
         value, grads = jax.value_and_grad(loss)(params)
         return jax.tree.map(lambda p, d: p - 1e-3 * jnp.conj(d), params, grads), value
 
-    return run, (params, _normal(1, (4, 128, 8)), _tokens(2, (4,), 10))
+    return run, (params, normal(1, 4, 128, 8), _tokens(2, (4,), 10))
 
 
 def rnn_jax_s5_forward() -> Program:
@@ -206,7 +191,7 @@ def rnn_jax_s5_forward() -> Program:
     def run(params, x):
         return jax.vmap(eqx.combine(params, static))(x)
 
-    return run, (params, _normal(1, (4, 200, 6)))
+    return run, (params, normal(1, 4, 200, 6))
 
 
 def transformer_flow_sample() -> Program:
@@ -230,14 +215,14 @@ def transformer_flow_sample() -> Program:
     params, static = eqx.partition(model, eqx.is_inexact_array)
     # The last projection starts at zero.
     leaves, structure = jax.tree.flatten(params)
-    leaves = [x + 0.05 * _normal(i, x.shape) for i, x in enumerate(leaves)]
+    leaves = [x + 0.05 * normal(i, *x.shape) for i, x in enumerate(leaves)]
     params = jax.tree.unflatten(structure, leaves)
 
     def run(params, z, y):
         model = eqx.combine(params, static)
         return sample_model(model, z, y, state, guidance=0.5, denoise_samples=True)
 
-    return run, (params, _normal(3, (2, 16, 16)), _tokens(1, (2,), 4))
+    return run, (params, normal(3, 2, 16, 16), _tokens(1, (2,), 4))
 
 
 def flash_attention_grad() -> Program:
@@ -254,7 +239,7 @@ def flash_attention_grad() -> Program:
 
         return jax.value_and_grad(loss, (0, 1, 2))(q, k, v)
 
-    return run, tuple(_normal(i, (1, 2, 128, 24)) for i in range(3))
+    return run, tuple(normal(i, 1, 2, 128, 24) for i in range(3))
 
 
 def gamerl_double_dqn_steps() -> Program:
@@ -272,7 +257,7 @@ def gamerl_double_dqn_steps() -> Program:
 
     def weights(seed):
         return [
-            (_normal(seed + i, (a, b), a**-0.5), jnp.zeros(b))
+            (normal(seed + i, a, b) * a**-0.5, jnp.zeros(b))
             for i, (a, b) in enumerate(itertools.pairwise(sizes))
         ]
 
@@ -288,10 +273,10 @@ def gamerl_double_dqn_steps() -> Program:
         return jax.lax.scan(step, (params, opt_state), batches)
 
     batches = (
-        _normal(10, (8, 64, 8)),
+        normal(10, 8, 64, 8),
         _tokens(1, (8, 64), 4),
-        _normal(11, (8, 64)),
-        _normal(12, (8, 64, 8)),
+        normal(11, 8, 64),
+        normal(12, 8, 64, 8),
         jnp.asarray(rng.rand(8, 64) < 0.1),
     )
     params = weights(0)
@@ -332,7 +317,7 @@ def tsnex_embedding() -> Program:
     """A hundred steps of an embedding of 120 points in the plane."""
     from tsnex.tsne import transform
 
-    x = jnp.concatenate([_normal(i, (40, 16), 0.5) + 2 * i for i in range(3)])
+    x = jnp.concatenate([0.5 * normal(i, 40, 16) + 2 * i for i in range(3)])
     run = functools.partial(
         transform, n_iter=100, perplexity=20.0, learning_rate=10.0, init="random"
     )

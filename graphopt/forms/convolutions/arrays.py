@@ -44,7 +44,7 @@ class Named:
         return Named(lax.squeeze(self.array, (at,)), self.names.replace(name, ""))
 
     def cut(self, places: dict[str, slice]) -> Named:
-        """Slices along some dimensions."""
+        """Slices along some dimensions; names that the array lacks are passed over."""
         spans = [
             places.get(name, slice(None)).indices(size)
             for name, size in zip(self.names, self.array.shape, strict=True)
@@ -52,7 +52,7 @@ class Named:
         return Named(lax.slice(self.array, *zip(*spans, strict=True)), self.names)
 
     def at(self, places: dict[str, int], others: dict[str, slice] | None = None) -> Named:
-        """One element along some dimensions, which are gone then, and slices along others."""
+        """One element along some dimensions, which are gone then, and slices along others (see `cut`)."""
         part = self.cut({name: slice(k, k + 1) for name, k in places.items()} | (others or {}))
         gone = [i for i, name in enumerate(self.names) if name in places]
         return Named(

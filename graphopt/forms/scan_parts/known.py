@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,7 +81,7 @@ def _read(
     )  # fmt: skip
 
 
-def _moves(equation: Any, scan: Scan, fixed: frozenset[Any] | set[Any]) -> bool:
+def _moves(equation: Any, scan: Scan, fixed: Set[Any]) -> bool:
     """Many small products of two values that vary take longer than one in each iteration."""
     product = equation.primitive.name == "dot_general"
     if product and fixed.isdisjoint(variables(equation.invars)):

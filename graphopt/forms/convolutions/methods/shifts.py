@@ -51,9 +51,8 @@ def shifts(conv: Convolution, x: Named, weights: Named, _precision: Any) -> Name
     sizes = {n: conv.count("go" if repeated and n == "g" else n) for n in names}
     parts = []
     for *place, channel in product(*(range(a.window) for a in conv.axes), range(conv.inputs)):
-        one = {"i": channel} if conv.inputs > 1 else {}
-        row = weights.at({**one, **{str(number): k for number, k in enumerate(place)}})
-        part = x.at(one, window_slices(conv, place))
+        row = weights.at({"i": channel, **{str(number): k for number, k in enumerate(place)}})
+        part = x.at({"i": channel}, window_slices(conv, place))
         parts.append(lax.mul(part.spread_to(sizes), row.spread_to(sizes)))
     array = added(parts)
     if len(parts) > MOST_COMPUTED_ANEW or conv.groups == 1:
