@@ -1,12 +1,13 @@
 """How long XLA compiles native code, against its own default.
 
-    python -m benchmarks.compile_times [products | kernels | programs]
+    python -m benchmarks.compile_times [products | kernels | programs | unrolled]
 
 ``products``: a loop computes a chain of products, each with a tanh; the difference between the compile times
 of a long and of a short chain is what one product costs. The default calls the matrix library, and compiles
 only the tanh. ``kernels``: different small kernels, one by one and as one native function. ``programs``: the
-reported programs with forms and the heuristic, its own work not counted. The last two are processor time of
-the whole process, jax's lowering included, which other work on the machine hardly changes.
+reported programs with forms and the heuristic, its own work not counted. ``unrolled``: the same for programs
+whose loops Python unrolled, and what they gain. All but the first are processor time of the whole process,
+jax's lowering included, which other work on the machine hardly changes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from jax import lax
 from benchmarks.progress import counted, ended
 from benchmarks.rates import ways
 from benchmarks.reported.suite import PROGRAMS
+from benchmarks.unrolled_programs import UNROLLED
 from graphopt.hlo import build_graph, rewrite
 from graphopt.machine import UnitKind, unit_index
 from graphopt.measure.compiling.functions import Transform, compile_with
@@ -41,6 +43,10 @@ CHAINS = (4, 12)
 COMPILES = 3
 
 KERNELS = (4, 8, 16, 32)
+SAMPLES = 21
+SAMPLE_S = 0.01
+"""Ratios of each unrolled program, and seconds of each of their sides."""
+
 ELEMENTS = 256
 """Of the first small kernel; each further one has one more, so that no two are equal."""
 
@@ -181,10 +187,47 @@ def print_programs() -> None:
     print(f"\ngeometric mean: {math.exp(sum(logs) / len(logs)):.2f}x")
 
 
+def print_unrolled() -> None:
+    """Prints a Markdown table: compile times, and default time over new time, in turn."""
+    print("| program | default, s | graphopt | ratio | speed-up |")
+    print("| --- | --- | --- | --- | --- |")
+    with counted(UNROLLED.items(), "programs compiled") as rest:
+        for name, build in rest:
+            fn, args = build()
+            default, ours = (
+                processor_s(fn, args, transform, forms=transform is not None, compiles=2)
+                for transform in (None, decided)
+            )
+            row = f"{default:.2f} | {ours:.2f} | {ours / default:.2f} | {speedup(fn, args)}"
+            print(f"| {name} | {row} |", flush=True)
+
+
+def speedup(fn: Callable[..., Any], args: Any) -> str:
+    """Default time over new time: the median of ratios in turn, and the middle half of them."""
+    programs = [compile_with(fn, args), compile_with(fn, args, decided, forms=True)]
+    count = max(1, int(SAMPLE_S / _seconds(programs[0], 3)))
+    ratios = []
+    for turn in range(SAMPLES):
+        order = programs if turn % 2 else programs[::-1]
+        times = {id(program): _seconds(program, count) for program in order}
+        ratios.append(times[id(programs[0])] / times[id(programs[1])])
+    low, middle, high = np.percentile(ratios, (25, 50, 75))
+    return f"{middle:.2f}x ({low:.2f}-{high:.2f})"
+
+
+def _seconds(program: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        result = program()
+    jax.block_until_ready(result)
+    return (time.perf_counter() - start) / count
+
+
 TABLES: dict[str, Callable[[], None]] = {
     "products": print_products,
     "kernels": print_kernels,
     "programs": print_programs,
+    "unrolled": print_unrolled,
 }
 """What may be asked for -> what prints it."""
 

@@ -20,8 +20,8 @@ from typing import Final
 
 import numpy as np
 
+from graphopt.costs.compiling import kernel_kind
 from graphopt.costs.opaque import is_wall
-from graphopt.hlo import Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
@@ -82,20 +82,12 @@ def _candidates(context: Context) -> list[tuple[float, int]]:
             continue  # it may be the kernel of several outputs
         if is_root(context, node) and not is_wall(graph, node):
             members = model.members(decisions.fuse, node)
-            kinds[_kind(graph, members)].append((node, members))
+            kinds[kernel_kind(graph, members)].append((node, members))
     others = frozenset({"dot", "copy", *context.costs.function_ns})
     single = [kernels[0] for kernels in kinds.values() if len(kernels) == 1]
     plain = [node for node, members in single if _is_plain(context, members, others)]
     timed = ((model.cluster_ns(decisions.fuse, node), node) for node in plain)
     return [(ns, node) for ns, node in timed if ns < LIMITS.max_kernel_ns]
-
-
-def _kind(graph: Graph, members: Sequence[int]) -> tuple[object, ...]:
-    """What a kernel computes, equal for kernels that XLA compiles once."""
-    return tuple(
-        (graph.ops[node].name, tuple(graph.dim_lists[node]), graph.source.shapes[node].element_type)
-        for node in members
-    )
 
 
 def _is_plain(context: Context, members: Sequence[int], others: frozenset[str]) -> bool:

@@ -71,10 +71,11 @@ def _pack(context: Context, wanted: Decisions, index: int, found: list[int]) -> 
     if saved <= LIMITS.min_saved_share * context.model.computations[index].native_ns():
         return 0.0
     wanted.restructure[chosen] = CODE["pack"]
-    for node in chosen:
-        for value in (node, *graph.operand_lists[node]):
-            if graph.masks.fuse[value, 0]:
-                wanted.fuse[value] = False
+    for value in {value for node in chosen for value in (node, *graph.operand_lists[node])}:
+        if graph.masks.fuse[value, 0] and wanted.fuse[value]:
+            wanted.fuse[value] = False
+            if graph.masks.unit[value, context.native]:
+                wanted.unit[value] = context.native  # as its users, else a kernel in between
     return saved * context.executions(graph.computations[index].first)
 
 

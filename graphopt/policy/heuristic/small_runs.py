@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from graphopt.costs.compiling import native_extra_ms
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.index import Role
@@ -40,6 +41,9 @@ class Limits:
     )
     costly_share: float = limit(
         0.1, "of the program", "the same if their code is longer than all the rest"
+    )
+    earned_runs: float = limit(
+        150_000.0, "runs", "in which regions must save what they take longer to compile"
     )
     long_window_ns: float = limit(100_000.0, "ns", "longer window operations stay in loop kernels")
     min_window_saved_ns: float = limit(
@@ -85,8 +89,16 @@ def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
     little = saved <= LIMITS.costly_share * now.program_ns
     if little and region_code(now, small) > now.model.own_code:
         return 0.0
+    if not _is_earned(now, small, saved):
+        return 0.0
     wanted.unit[small] = now.native
     return saved
+
+
+def _is_earned(now: Context, roots: list[int], saved: float) -> bool:
+    """True if what kernels save in native code, per run, makes up for the time that it compiles longer."""
+    kernels = [now.model.members(now.decisions.fuse, root) for root in roots]
+    return 1e6 * native_extra_ms(now.graph, kernels) <= LIMITS.earned_runs * saved
 
 
 def _products_gain(context: Context, roots: list[int]) -> float:
@@ -148,6 +160,8 @@ def _gather_tiny(context: Context, wanted: Decisions, index: int, movable: list[
     tiny = [node for node in movable if _is_tiny(context, node)]
     saved = (len(tiny) - 1) * context.costs.thunk_ns
     if saved <= LIMITS.min_body_share * model.computations[index].default_ns(model.cores):
+        return 0.0
+    if not _is_earned(context, tiny, saved * context.executions(tiny[0])):
         return 0.0
     wanted.unit[tiny] = context.native
     for node in tiny:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from support.captures import capture, normal
 from support.stepping import check_acts, edit_of, fields_of
+
+from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind, unit_index
+from graphopt.policy.heuristic.steps import heuristic_steps
 
 NAME = "packed functions"
 
@@ -38,3 +43,18 @@ def test_kernels_outside_native_code_stay():
         return [jnp.log1p(x * 0.3) for x in state]
 
     assert edit_of(NAME, once, [np.full(4, 0.1 * i, np.float32) for i in range(30)]) is None
+
+
+def test_what_a_packed_function_reads_stays_in_native_code():
+    def layers(weights, x):
+        for weight in weights:
+            x = jnp.tanh(x @ weight + 0.5)
+        return x
+
+    graph = capture(layers, [normal(16, 16) for _ in range(8)], normal(4, 16)).graph
+    before = heuristic_steps(graph, ("small runs",))
+    after = heuristic_steps(graph, ("small runs", NAME))
+    native = unit_index(graph.units, UnitKind.NATIVE)
+    roots = ~after.fuse & before.fuse & graph.masks.unit[:, native]
+    assert (after.restructure == CODE["pack"]).any() and roots.any()
+    assert (after.unit[roots] == native).all()
