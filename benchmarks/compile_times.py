@@ -218,8 +218,7 @@ def speedup(fn: Callable[..., Any], args: Any) -> str:
 def _seconds(program: Callable[[], Any], count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
-        result = program()
-    jax.block_until_ready(result)
+        jax.block_until_ready(program())
     return (time.perf_counter() - start) / count
 
 

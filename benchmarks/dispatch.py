@@ -2,10 +2,10 @@
 
     python -m benchmarks.dispatch
 
-Five tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
+Six tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
 the caller waits for every result, or only for the last one; between two calls it does nothing, or works for
-some time. Products of the kernel library, likewise, without work between calls. What a call takes that
-computes next to nothing, by how many arrays go in and come out. What one iteration of a loop takes, by how
+some time. Products of the kernel library and calls of LAPACK, likewise, without work between calls. What a
+call takes that computes next to nothing, by how many arrays go in and come out. What one iteration of a loop takes, by how
 many kernels its body has. And kernels of vector code that XLA splits over the cores, beside one core.
 """
 
@@ -35,6 +35,9 @@ PRODUCTS = tuple((rows, size, count) for rows, size in ((8, 32), (32, 128)) for 
 
 BUFFERS = ((1, 1), (16, 1), (16, 16), (40, 40))
 """Arrays that go in and come out."""
+
+FACTORISATIONS = (6, 12, 24, 48)
+"""Calls of LAPACK in a row."""
 
 KERNELS = (1, 2, 4, 7, 8, 9, 12, 20, 40)
 """Kernels in the body of a loop, each of its own array of 256 numbers."""
@@ -95,6 +98,31 @@ def products(count: int) -> Any:
         return x
 
     return fn
+
+
+def factorisations(count: int) -> Any:
+    """Calls of LAPACK in a row, each for the result of the one before."""
+
+    def fn(x: jax.Array) -> jax.Array:
+        for i in range(count):
+            x = jax.lax.linalg.lu(x + jnp.eye(len(x)) * (2.0 + i))[0]
+        return x
+
+    return fn
+
+
+def print_factorisations() -> None:
+    """Calls of LAPACK."""
+    heads("factorisations", "wait", "no wait")
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)), jnp.float32)
+    with counted(FACTORISATIONS, "programs measured") as rest:
+        for count in rest:
+            programs = pair(factorisations(count), (x,), f"factorisations_{count}")
+            cells = [
+                compared(programs, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
+                for wait in (True, False)
+            ]
+            row([str(count), *cells])
 
 
 def buffers(outputs: int) -> Any:
@@ -237,6 +265,7 @@ def print_splits() -> None:
 TABLES = {
     "chains": print_chains,
     "products": print_products,
+    "factorisations": print_factorisations,
     "buffers": print_buffers,
     "loops": print_loops,
     "splits": print_splits,

@@ -39,6 +39,9 @@ class Limits:
     min_nodes: int = limit(
         6, "nodes", "fewer are one call among many, whose caller does not wait for it"
     )
+    opaque_call_ns: float = limit(
+        1_000.0, "ns", "what a call of LAPACK, or of a user's code, takes longer on that thread"
+    )
     few_kernels: int = limit(
         2, "kernels", "short programs of so few kernels are left alone altogether"
     )
@@ -74,8 +77,9 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
     allowed = np.flatnonzero(context.masks.restructure[:, CODE["caller-thread"]])
     if not len(allowed):
         return None
-    calls = _library_calls(context.graph, context.decisions)
-    saved = context.costs.handover_ns - calls * context.costs.library_on_caller_ns
+    saved = context.costs.handover_ns
+    saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
+    saved -= _opaque_calls(context.graph, context.decisions) * LIMITS.opaque_call_ns
     if saved <= 0 or not least_ns < program_ns(context) < LIMITS.max_program_ns:
         return None
     wanted = context.decisions.copy()
@@ -103,6 +107,13 @@ def _library_calls(graph: Graph, decisions: Decisions) -> int:
         for node in range(entry.first, entry.end)
         if not decisions.fuse[node]
     )
+
+
+def _opaque_calls(graph: Graph, decisions: Decisions) -> float:
+    """Calls of LAPACK and of users' code that one run of the program makes outside native code."""
+    native = unit_index(graph.units, UnitKind.NATIVE)
+    called = (node for node, op in enumerate(graph.ops) if op.name == "custom-call")
+    return sum(float(graph.executions[node]) for node in called if decisions.unit[node] != native)
 
 
 def is_negligible(graph: Graph, model: CostModel) -> bool:

@@ -68,6 +68,18 @@ def test_no_library_call_moves_where_it_costs_as_much_as_waking_a_worker():
         assert not chosen(graph)
 
 
+@pytest.mark.parametrize(("count", "expected"), [(4, True), (24, False)])
+def test_programs_of_many_calls_of_lapack_stay_with_a_worker(count, expected):
+    def fn(x: jax.Array) -> Any:
+        for i in range(count):
+            x = jax.lax.linalg.lu(x + jnp.eye(24) * (2.0 + i))[0]
+        return x
+
+    graph = capture(fn, normal(24, 24)).graph
+    with decide_with(cost_rows.QUICK_CALLS):
+        assert bool(chosen(graph)) is expected
+
+
 def test_single_operations_stay_with_a_worker():
     graph = capture(lambda x: x + 1.0, normal(1200)).graph
     assert graph.masks.restructure[:, CODE[NAME]].any() and not chosen(graph)
