@@ -5,8 +5,9 @@
 Six tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
 the caller waits for every result, or only for the last one; between two calls it does nothing, or works for
 some time. Products of the kernel library and calls of LAPACK, likewise, without work between calls. What a
-call takes that computes next to nothing, by how many arrays go in and come out. What one iteration of a loop takes, by how
-many kernels its body has. And kernels of vector code that XLA splits over the cores, beside one core.
+call takes that computes next to nothing, by how many arrays go in and come out. What one iteration of a loop
+takes, by how many kernels its body has. And kernels of vector code that XLA splits over the cores, beside
+one core.
 """
 
 from __future__ import annotations
