@@ -79,7 +79,7 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
         return None
     saved = context.costs.handover_ns
     saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
-    saved -= _opaque_calls(context.graph, context.decisions) * LIMITS.opaque_call_ns
+    saved -= _opaque_calls(context) * LIMITS.opaque_call_ns
     if saved <= 0 or not least_ns < program_ns(context) < LIMITS.max_program_ns:
         return None
     wanted = context.decisions.copy()
@@ -109,11 +109,11 @@ def _library_calls(graph: Graph, decisions: Decisions) -> int:
     )
 
 
-def _opaque_calls(graph: Graph, decisions: Decisions) -> float:
+def _opaque_calls(context: Context) -> float:
     """Calls of LAPACK and of users' code that one run of the program makes outside native code."""
-    native = unit_index(graph.units, UnitKind.NATIVE)
-    called = (node for node, op in enumerate(graph.ops) if op.name == "custom-call")
-    return sum(float(graph.executions[node]) for node in called if decisions.unit[node] != native)
+    inside = context.in_native | (context.decisions.unit == context.native)
+    called = np.array([op.name == "custom-call" for op in context.graph.ops]) & ~inside
+    return float(context.graph.executions[called].sum())
 
 
 def is_negligible(graph: Graph, model: CostModel) -> bool:

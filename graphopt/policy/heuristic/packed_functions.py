@@ -74,7 +74,7 @@ def _pack(context: Context, wanted: Decisions, index: int, found: list[int]) -> 
     for value in {value for node in chosen for value in (node, *graph.operand_lists[node])}:
         if graph.masks.fuse[value, 0] and wanted.fuse[value]:
             wanted.fuse[value] = False
-            if graph.masks.unit[value, context.native]:
+            if index not in context.inside_native and graph.masks.unit[value, context.native]:
                 wanted.unit[value] = context.native  # as its users, else a kernel in between
     return saved * context.executions(graph.computations[index].first)
 
