@@ -30,6 +30,7 @@ from benchmarks.reported.suite import PROGRAMS
 from benchmarks.unrolled_programs import UNROLLED
 from graphopt.hlo import build_graph, rewrite
 from graphopt.machine import UnitKind, unit_index
+from graphopt.measure.comparing.timing import compare
 from graphopt.measure.compiling.functions import Transform, compile_with
 from graphopt.policy.heuristic.steps import heuristic
 
@@ -42,11 +43,10 @@ SIZES = (
 CHAINS = (4, 12)
 COMPILES = 3
 
-KERNELS = (4, 8, 16, 32)
-SAMPLES = 21
-SAMPLE_S = 0.01
-"""Ratios of each unrolled program, and seconds of each of their sides."""
+RUNNING_S = 1.0
+"""Seconds in which an unrolled program runs in turn with its default."""
 
+KERNELS = (4, 8, 16, 32)
 ELEMENTS = 256
 """Of the first small kernel; each further one has one more, so that no two are equal."""
 
@@ -203,23 +203,10 @@ def print_unrolled() -> None:
 
 
 def speedup(fn: Callable[..., Any], args: Any) -> str:
-    """Default time over new time: the median of ratios in turn, and the middle half of them."""
+    """Default time over new time, in turn."""
     programs = [compile_with(fn, args), compile_with(fn, args, decided, forms=True)]
-    count = max(1, int(SAMPLE_S / _seconds(programs[0], 3)))
-    ratios = []
-    for turn in range(SAMPLES):
-        order = programs if turn % 2 else programs[::-1]
-        times = {id(program): _seconds(program, count) for program in order}
-        ratios.append(times[id(programs[0])] / times[id(programs[1])])
-    low, middle, high = np.percentile(ratios, (25, 50, 75))
-    return f"{middle:.2f}x ({low:.2f}-{high:.2f})"
-
-
-def _seconds(program: Callable[[], Any], count: int) -> float:
-    start = time.perf_counter()
-    for _ in range(count):
-        jax.block_until_ready(program())
-    return (time.perf_counter() - start) / count
+    found = compare(*programs, budget_s=RUNNING_S)
+    return f"{found.speedup:.2f}x ({found.low:.2f}-{found.high:.2f})"
 
 
 TABLES: dict[str, Callable[[], None]] = {

@@ -112,20 +112,6 @@ def factorisations(count: int) -> Any:
     return fn
 
 
-def print_factorisations() -> None:
-    """Calls of LAPACK."""
-    heads("factorisations", "wait", "no wait")
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)), jnp.float32)
-    with counted(FACTORISATIONS, "programs measured") as rest:
-        for count in rest:
-            programs = pair(factorisations(count), (x,), f"factorisations_{count}")
-            cells = [
-                compared(programs, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
-                for wait in (True, False)
-            ]
-            row([str(count), *cells])
-
-
 def buffers(outputs: int) -> Any:
     """A program that computes next to nothing from its arguments."""
     return lambda *xs: tuple(x + 1.0 for x in xs) if outputs > 1 else sum(xs)
@@ -143,6 +129,14 @@ def compared(programs: list[Any], once: Callable[[Any], float]) -> tuple[float, 
     worker, caller = np.median(rounds, axis=0)
     ratio = float(np.median([a / b for a, b in rounds]))
     return float(caller), f"{worker:.0f} / {caller:.0f}: {ratio:.2f}x"
+
+
+def without_work(programs: list[Any], x: Any) -> list[str]:
+    """Cells of both: with a caller that waits for every result and one that does not, nothing else to do."""
+    return [
+        compared(programs, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
+        for wait in (True, False)
+    ]
 
 
 def row(cells: Sequence[str]) -> None:
@@ -183,11 +177,17 @@ def print_products() -> None:
             x, weights = jnp.ones((rows, size)), jnp.ones((size, size)) / size
             programs = pair(products(count), (x, weights), f"products_{count}")
             bound = [partial(_with_weights, program, weights) for program in programs]
-            cells = [
-                compared(bound, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
-                for wait in (True, False)
-            ]
-            row([f"{count} of {rows} x {size} by {size} x {size}", *cells])
+            row([f"{count} of {rows} x {size} by {size} x {size}", *without_work(bound, x)])
+
+
+def print_factorisations() -> None:
+    """Calls of LAPACK."""
+    heads("factorisations", "wait", "no wait")
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 4)), jnp.float32)
+    with counted(FACTORISATIONS, "programs measured") as rest:
+        for count in rest:
+            programs = pair(factorisations(count), (x,), f"factorisations_{count}")
+            row([str(count), *without_work(programs, x)])
 
 
 def print_buffers() -> None:
@@ -256,11 +256,7 @@ def print_splits() -> None:
             x = jnp.linspace(-1.0, 1.0, size)
             subject = make_subject(passes(count), (x,), name=f"passes_{count}")
             programs = [subject.default.executable, subject.compile(on_one_core).executable]
-            cells = [
-                compared(programs, partial(microseconds, x=x, work_us=0.0, wait=wait))[1]
-                for wait in (True, False)
-            ]
-            row([str(count), f"{size:,}", *cells])
+            row([str(count), f"{size:,}", *without_work(programs, x)])
 
 
 TABLES = {

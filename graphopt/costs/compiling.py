@@ -5,9 +5,9 @@ code is one function, in which everything is written as often as it runs. LLVM w
 there, and a function such as exp is some thirty instructions in every copy: programs whose loops Python
 unrolled can compile ten times as long.
 
-The figures are a fit to 31 programs, each with native code and without (``python -m benchmarks.compile_times
-unrolled`` measures some): milliseconds of the processor on an AMD EPYC with AVX2. What matters is their ratio
-to what native code saves, and slow machines take longer for both.
+The figures are rough, fitted by hand to 27 programs compiled with native code and without (``python -m
+benchmarks.compile_times unrolled`` compiles ten of their kind): milliseconds of the processor on an AMD EPYC
+with AVX2. What matters is their ratio to what native code saves, and slow machines take longer for both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ WRITTEN_OUT: Final = 40
 VECTORS_WRITTEN_OUT: Final = 60
 LANES: Final = 8
 COPIES: Final = 5
-"""Longest loop that is written out, element by element or in vectors of so many; copies in longer ones."""
+"""Elements of the longest loop that is written out one by one, vectors of so many lanes of the longest that
+is written out in vectors, and copies of the body in longer ones."""
 
 TERMS: Final = 64
 """Values of a reduction that are written out; longer ones are loops over so many."""
@@ -58,7 +59,10 @@ Kind = tuple[object, ...]
 
 
 def kernel_kind(graph: Graph, members: Sequence[int]) -> Kind:
-    """What a kernel computes, equal for kernels that XLA compiles once."""
+    """What a kernel computes, equal for kernels that XLA compiles once.
+
+    Also for some that it does not: what reduces arrays of different lengths to one size is equal here.
+    """
     return tuple(
         (graph.ops[node].name, tuple(graph.dim_lists[node]), graph.source.shapes[node].element_type)
         for node in members

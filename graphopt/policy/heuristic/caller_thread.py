@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.module.opcodes import OP_BY_NAME
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
@@ -112,7 +113,7 @@ def _library_calls(graph: Graph, decisions: Decisions) -> int:
 def _opaque_calls(context: Context) -> float:
     """Calls of LAPACK and of users' code that one run of the program makes outside native code."""
     inside = context.in_native | (context.decisions.unit == context.native)
-    called = np.array([op.name == "custom-call" for op in context.graph.ops]) & ~inside
+    called = (context.graph.opcode == OP_BY_NAME["custom-call"].code) & ~inside
     return float(context.graph.executions[called].sum())
 
 
