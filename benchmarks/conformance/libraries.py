@@ -1,6 +1,7 @@
 """The tests of third-party libraries, with graphopt installed and without, side by side.
 
     python -m benchmarks.conformance.libraries [--only optax distrax] [--limit-s 3600] [--folder FOLDER]
+    python -m benchmarks.conformance.libraries --only jax --source CHECKOUT
 
 Wants the environment of ``benchmarks/third_party/requirements.txt`` or that of
 ``benchmarks/conformance/requirements.txt``, and pytest with pytest-timeout; takes libraries that are there.
@@ -10,6 +11,9 @@ Compared are the tests that ended in both: their outcomes, and the processor tim
 are missing, with graphopt alone are run again, by themselves, both ways. What a library gave is kept in
 ``FOLDER/NAME.json``. A library whose tests came to their end is not run again; one that was stopped goes on
 with the tests that have not ended yet.
+
+The tests of jax itself are in none of its distributions. ``--source`` takes them from a folder that holds its
+``tests``, best of the version that is installed.
 """
 
 from __future__ import annotations
@@ -48,7 +52,10 @@ LIBRARIES: Final = {
 }  # fmt: skip
 """Distribution -> where in its source distribution the tests are."""
 
-ENVIRONMENT: Final = {"KERAS_BACKEND": "jax"}
+CHECKED_OUT: Final = {"jax": "tests"}
+"""The same for those whose source distribution has none."""
+
+ENVIRONMENT: Final = {"KERAS_BACKEND": "jax", "JAX_NUM_GENERATED_CASES": "5"}
 """What libraries want to be told."""
 
 TEST_LIMIT_S: Final = 900.0
@@ -225,10 +232,11 @@ def lost(installed: Suite, default: Suite) -> set[str]:
     return failures(installed, ran) | (fine - ran if installed.ended else set())
 
 
-def check(name: str, folder: Path, limit_s: float) -> Comparison:
-    """Runs one library's tests both ways."""
-    source = source_of(name, importlib.metadata.version(name), folder)
-    installed, default = both(LIBRARIES[name].split(), source, limit_s, folder / name)
+def check(name: str, folder: Path, limit_s: float, source: Path | None) -> Comparison:
+    """Runs one library's tests both ways; those of its source distribution if `source` is None."""
+    source = source or source_of(name, importlib.metadata.version(name), folder)
+    tests = (LIBRARIES | CHECKED_OUT)[name].split()
+    installed, default = both(tests, source, limit_s, folder / name)
     common = installed.outcomes.keys() & default.outcomes.keys()
     doubtful = lost(installed, default)
     ours: set[str] = set()
@@ -263,7 +271,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[n for n in LIBRARIES if is_installed(n)])
     parser.add_argument("--limit-s", type=float, default=7200.0)
     parser.add_argument("--folder", type=Path, default=Path("report/libraries"))
+    parser.add_argument(
+        "--source", type=Path, help="folder to take the tests of the one library from"
+    )
     options = parser.parse_args()
+    if options.source is None and not CHECKED_OUT.keys().isdisjoint(options.only):
+        parser.error(f"say with --source where the tests of {', '.join(CHECKED_OUT)} are")
+    if options.source is not None and len(options.only) != 1:
+        parser.error("--source is for one library: name it with --only")
+    source = options.source and options.source.resolve()
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     print(HEAD, flush=True)
@@ -273,7 +289,7 @@ def main() -> int:
             result = folder / f"{name}.json"
             comparison = Comparison(**json.loads(result.read_text())) if result.exists() else None
             if comparison is None or not comparison.whole:
-                comparison = check(name, folder, options.limit_s)
+                comparison = check(name, folder, options.limit_s, source)
                 result.write_text(json.dumps(asdict(comparison), indent=1))
             bad = bad or bool(comparison.ours) or comparison.killed
             print(comparison.line(), flush=True)

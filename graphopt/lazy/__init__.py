@@ -46,10 +46,11 @@ from graphopt.lazy.errors import (
     LazyValueError,
 )
 from graphopt.lazy.namespace import fft, linalg, random
+from graphopt.lazy.namespace.beyond import *
 from graphopt.lazy.namespace.creation import *
 from graphopt.lazy.namespace.elementwise import FUNCTIONS as _elementwise
 from graphopt.lazy.namespace.elementwise import clip
-from graphopt.lazy.namespace.linalg import matmul, matrix_transpose, tensordot, vecdot
+from graphopt.lazy.namespace.linalg import matmul, matrix_transpose, outer, tensordot, vecdot
 from graphopt.lazy.namespace.manipulation import *
 from graphopt.lazy.namespace.searching import *
 from graphopt.lazy.namespace.statistics import *
@@ -67,6 +68,7 @@ from graphopt.lazy.namespace.types import (
     pi,
     result_type,
 )
+from graphopt.lazy.nn import einsum
 from graphopt.lazy.record.settings import config, configure
 from graphopt.lazy.runtime.control import clear_caches, eval, step, sync
 from graphopt.lazy.runtime.devices import set_devices
@@ -101,6 +103,7 @@ __all__ = [
     "__array_api_version__",
     "__array_namespace_info__",
     "all",
+    "allclose",
     "any",
     "arange",
     "argmax",
@@ -126,8 +129,10 @@ __all__ = [
     "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
+    "diag",
     "diff",
     "e",
+    "einsum",
     "empty",
     "empty_like",
     "eval",
@@ -150,10 +155,12 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "isclose",
     "isdtype",
     "isin",
     "linalg",
     "linspace",
+    "logspace",
     "matmul",
     "matrix_transpose",
     "max",
@@ -168,6 +175,8 @@ __all__ = [
     "nonzero",
     "ones",
     "ones_like",
+    "outer",
+    "pad",
     "permute_dims",
     "pi",
     "prod",
@@ -184,6 +193,7 @@ __all__ = [
     "set_optimizer",
     "show",
     "sort",
+    "split",
     "squeeze",
     "stack",
     "std",

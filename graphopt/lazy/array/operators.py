@@ -13,7 +13,7 @@ from graphopt.lazy.core.node import Node, Op
 from graphopt.lazy.errors import LazyTypeError, LazyValueError
 from graphopt.lazy.record import operands
 from graphopt.lazy.record.beside_numbers import record_number, record_number_first
-from graphopt.lazy.record.recorder import record2, scalar_beside, state, unlike_two
+from graphopt.lazy.record.recorder import hold, record2, scalar_beside, state, unlike_two
 from graphopt.lazy.record.tensor_base import TensorBase
 
 _PLAIN: Final = {bool: True, int: True, float: True, complex: True}
@@ -69,10 +69,10 @@ def _reflected(op: Op) -> Operator:
 
 def _in_place(op: Op, forward: Operator) -> Operator:
     def in_place(self: Any, other: Any) -> Any:
-        """The operation's result under the tensor's own name; its shape and dtype must stay.
+        """The operation's result under the tensor's own name, as which its shape and dtype stay.
 
         Raises:
-            LazyTypeError: the result has another dtype.
+            LazyTypeError: the result is of another kind, as of an integer and a float.
             LazyValueError: it has another shape, or is on another device.
         """
         result = forward(self, other)
@@ -80,6 +80,10 @@ def _in_place(op: Op, forward: Operator) -> Operator:
             return result
         before, after = self._node.aval, result._node.aval
         if before is not after:
+            if (before.shape, before.device) == (after.shape, after.device) and (
+                before.dtype.kind == after.dtype.kind
+            ):
+                return hold(operands.cast(result._node, before.dtype))
             kind = LazyTypeError if before.dtype is not after.dtype else LazyValueError
             raise kind(
                 what=f"in-place {op.name}: {before!r} would become {after!r}",

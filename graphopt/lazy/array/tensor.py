@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from graphopt.lazy.array import indexing
+from graphopt.lazy.array.methods import ArrayMethods
 from graphopt.lazy.array.operators import operator
 from graphopt.lazy.array.powers import constant_power
 from graphopt.lazy.core import source_lines
@@ -19,11 +20,10 @@ from graphopt.lazy.ops.arrays import OPS as ARRAY
 from graphopt.lazy.ops.elementwise import OPS
 from graphopt.lazy.record import recorder
 from graphopt.lazy.record.recorder import record, record1
-from graphopt.lazy.record.tensor_base import TensorBase
 from graphopt.lazy.runtime import cut
 
 
-class Tensor(TensorBase):
+class Tensor(ArrayMethods):
     """An n-dimensional array of the array API standard with value semantics.
 
     Operations on tensors return at once; they run when a value is observed (``print``, ``float``,

@@ -93,7 +93,7 @@ def broadcast(name: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]
                 result[axis] = length
             elif length not in (1, result[axis]):
                 raise LazyValueError(
-                    what=f"{name}: shapes {' and '.join(map(str, shapes))} do not broadcast",
+                    what=f"{name}: shapes {' and '.join(map(str, shapes))} cannot be broadcast together",
                     where=source_lines.line_of(source_lines.here()),
                     fix="Make the lengths of each axis equal or 1.",
                 )

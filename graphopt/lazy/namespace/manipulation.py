@@ -43,7 +43,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Any:
     lengths = operands.shape_of(shape, "broadcast_to")
     if broadcast("broadcast_to", (node.aval.shape, lengths)) != lengths:
         raise _fail(
-            f"shape {node.aval.shape} does not broadcast to {lengths}", "Give a larger one."
+            f"shape {node.aval.shape} cannot be broadcast to {lengths}", "Give a larger one."
         )
     return record(OPS["broadcast_to"], (node,), (lengths,))
 

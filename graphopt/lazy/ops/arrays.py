@@ -206,6 +206,14 @@ def _astype_rule(avals: tuple[Aval, ...], params: tuple[Any, ...]) -> tuple[None
     return None, aval_of(avals[0].shape, dtypes.from_numpy(params[0]), avals[0].device)
 
 
+def _padded(np_: Any) -> Any:
+    def pad(x: Any, widths: Any, mode: str, value: Any) -> Any:
+        more = {"constant_values": value} if mode == "constant" else {}
+        return np_.pad(x, widths, mode, **more)
+
+    return pad
+
+
 def _diagonal(np_: Any) -> Any:
     return lambda x, offset: np_.diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
@@ -295,6 +303,7 @@ _ROWS: Final[tuple[Op, ...]] = (
     Op("vecdot", _vecdot(jnp), _vecdot(np), promoting_rule("vecdot", _vecdot(jnp))),
     Op("where", jnp.where, np.where, _where_rule),
     Op("astype", _astype, _astype_np, _astype_rule),
+    Op("view", lambda x, dtype: x.view(dtype), lambda x, dtype: np.asarray(x, order="C").view(dtype)),
     Op(
         "reshape", lambda x, shape: x.reshape(shape), lambda x, shape: x.reshape(shape),
         _shape_rule(lambda old, shape: shape),
@@ -310,6 +319,7 @@ _ROWS: Final[tuple[Op, ...]] = (
     _row("flip", lambda np_: np_.flip, _shape_rule(lambda shape, axes: shape)),
     _row("roll", _roll, _shape_rule(lambda shape, shift, axes: shape)),
     _row("tile", lambda np_: np_.tile),
+    _row("pad", _padded),
     _row("repeat", _repeat),
     _row("tril", lambda np_: _tri(np_, False), _shape_rule(lambda shape, k: shape)),
     _row("triu", lambda np_: _tri(np_, True), _shape_rule(lambda shape, k: shape)),
