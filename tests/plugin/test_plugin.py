@@ -104,6 +104,17 @@ def test_long_reports_keep_counting():
     assert len(str(report).splitlines()) < 30
 
 
+def test_a_barrier_in_a_loop_that_xla_makes_native_is_no_reason_to_fall_back():
+    def through(x):
+        step = jax.checkpoint(lambda c: jnp.sin(jnp.sin(c)))
+        return jax.lax.scan(lambda c, _: (step(c), None), x, None, length=5)[0]
+
+    expected = jax.jit(jax.grad(through))(jnp.float32(3.0))
+    graphopt.install()
+    np.testing.assert_allclose(named("through", jax.grad(through))(jnp.float32(3.0)), expected)
+    assert graphopt.report().counts[FELL_BACK] == 0
+
+
 def test_tiny_modules_are_kept():
     graphopt.install()
     result = named("tiny", lambda x: x + 1)(STATE)

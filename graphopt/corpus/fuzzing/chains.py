@@ -141,3 +141,24 @@ def _elements_that_end() -> Built:
         return roots, halves.sum(1), halves, trips
 
     return fn, (normal(700), np.array([0.5, 1.0, 2.5], np.float32))
+
+
+@CHAINS.register(
+    "checkpointed_steps", family="chain", description="a gradient through steps behind barriers"
+)
+def _checkpointed_steps() -> Built:
+    def step(carry: Array, x: Array) -> Pair:
+        rolled = jnp.roll(carry, 1)
+        return jnp.tanh(0.9 * carry + x), rolled.sum() * rolled
+
+    def fn(x: Array, xs: Array) -> Arrays:
+        def loss(start: Array) -> Array:
+            last, parts = lax.scan(jax.checkpoint(step), start, xs)
+            total: Array = last.sum() + parts.mean()
+            return total
+
+        value, gradient = jax.value_and_grad(loss)(x)
+        scaled, doubled = lax.optimization_barrier((gradient * value, gradient * 2))
+        return value, gradient, scaled.sum() + doubled, lax.cumsum(scaled)
+
+    return fn, (normal(24), normal(12, 24, seed=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from support.captures import normal
+from support.captures import capture, normal
 from support.stepping import check_acts, edit_of, fields_of, loop
 
 from graphopt.machine import cost_rows, decide_with
@@ -15,6 +15,25 @@ NAME = "native loops"
 def test_a_loop_of_small_kernels_becomes_native():
     edit = check_acts(NAME, loop, normal(64))
     assert "unit" in fields_of(edit) and edit.saved_ns > 0
+
+
+def checkpointed(x):
+    """A gradient whose backward loop computes its step again, behind a barrier."""
+
+    def step(c, _):
+        return jax.checkpoint(lambda y: jnp.tanh(y * 0.9) + jnp.roll(y, 1))(c), c
+
+    return jax.grad(lambda y: jnp.sum(jax.lax.scan(step, y, None, length=30)[0]))(x)
+
+
+def test_a_barrier_does_not_keep_a_loop_from_being_native():
+    edit = check_acts(NAME, checkpointed, normal(64))
+    graph = capture(checkpointed, normal(64)).graph
+    (barrier,) = [node for node, op in enumerate(graph.ops) if op.name == "opt-barrier"]
+    around = graph.computations[graph.computation[barrier]].caller
+    assert "native" in {
+        graph.units[u].kind.value for u in edit.applied_to(graph.default).unit[[around]]
+    }
 
 
 def few_numbers(x):
