@@ -55,7 +55,7 @@ LIBRARIES: Final = {
 CHECKED_OUT: Final = {"jax": "tests"}
 """The same for those whose source distribution has none."""
 
-ENVIRONMENT: Final = {"KERAS_BACKEND": "jax", "JAX_NUM_GENERATED_CASES": "5"}
+ENVIRONMENT: Final = {"KERAS_BACKEND": "jax"}
 """What libraries want to be told."""
 
 TEST_LIMIT_S: Final = 900.0

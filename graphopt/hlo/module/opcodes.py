@@ -118,7 +118,8 @@ _ROWS: list[tuple[str, OpKind, bool, bool, bool, float]] = [
     ("add-dependency", OpKind.RUNTIME, False, False, True, 0.0),
     ("infeed", OpKind.RUNTIME, False, False, True, 0.0),
     ("outfeed", OpKind.RUNTIME, False, False, True, 0.0),
-    ("opt-barrier", OpKind.RUNTIME, False, True, True, 0.0),
+    # XLA takes barriers out of every computation after its compiler has asked for decisions.
+    ("opt-barrier", OpKind.STRUCTURE, False, True, True, 0.0),
     ("topk", OpKind.RUNTIME, False, False, True, 8.0),
     ("cholesky", OpKind.RUNTIME, False, False, True, 8.0),
     ("triangular-solve", OpKind.RUNTIME, False, False, True, 8.0),

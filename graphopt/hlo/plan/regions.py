@@ -196,8 +196,8 @@ def _levels(
 
 
 def _is_neutral(graph: Graph, clustering: Clustering, item: int) -> bool:
-    """No computation: views and tuples, which a region can repeat inside."""
-    if item in clustering.clusters:
+    """No computation: views and tuples, which a region can repeat inside; a barrier stays where it is."""
+    if item in clustering.clusters or graph.ops[item].name == "opt-barrier":
         return False
     return graph.ops[item].kind is OpKind.STRUCTURE or graph.ops[item].name == "bitcast"
 

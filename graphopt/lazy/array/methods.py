@@ -182,25 +182,22 @@ class ArrayMethods(TensorBase):
         Raises:
             LazyValueError: the last axis holds no whole number of such elements.
         """
-        node = self._node
-        wanted = _like(node.aval.dtype, dtype)
-        length = node.aval.shape[-1] if node.aval.shape else 0
-        if (length or 1) * node.aval.dtype.itemsize % wanted.itemsize or (
-            not length and node.aval.dtype.itemsize != wanted.itemsize
-        ):
+        aval = self._node.aval
+        wanted = _like(aval.dtype, dtype)
+        if wanted is aval.dtype:
+            return self.copy()
+        size = aval.dtype.itemsize
+        if size != wanted.itemsize and (not aval.shape or aval.shape[-1] * size % wanted.itemsize):
             raise LazyValueError(
-                what=f"{node.aval!r} as {wanted}: its last axis holds no whole number of them",
+                what=f"{aval!r} as {wanted}: its last axis holds no whole number of them",
                 where=source_lines.line_of(source_lines.here()),
                 fix="Use astype to convert values.",
             )
-        found = (
-            node if wanted is node.aval.dtype else record(OPS["view"], (node,), (wanted.np,))._node
-        )
-        return recorder.hold(found)
+        return record(OPS["view"], (self._node,), (wanted.np,))
 
     def copy(self) -> Any:
         """The same value: no write through another name reaches it."""
-        return _lazy().asarray(self, copy=True)
+        return recorder.hold(self._node)
 
     def clip(self, min: Any = None, max: Any = None, out: None = None) -> Any:
         """Elements within bounds."""
@@ -212,10 +209,10 @@ class ArrayMethods(TensorBase):
         Raises:
             LazyValueError: decimals of whole numbers below zero.
         """
-        lazy = _lazy(out)
-        if decimals == 0 or not (self._node.aval.dtype.is_float or decimals < 0):
+        lazy, is_float = _lazy(out), self._node.aval.dtype.is_float
+        if decimals == 0 or (decimals > 0 and not is_float):
             return lazy.round(self)
-        if not self._node.aval.dtype.is_float:
+        if not is_float:
             raise LazyValueError(
                 what=f"round: whole numbers to {decimals} decimals",
                 where=source_lines.line_of(source_lines.here()),
@@ -228,14 +225,14 @@ class ArrayMethods(TensorBase):
 
     def conj(self) -> Any:
         """Complex conjugates."""
-        return _lazy().conj(self) if self._node.aval.dtype.kind == "complex" else self.copy()
+        return _lazy().conj(self)
 
     conjugate = conj
 
     @property
     def real(self) -> Any:
         """Real parts."""
-        return _lazy().real(self) if self._node.aval.dtype.kind == "complex" else self.copy()
+        return _lazy().real(self)
 
     @property
     def imag(self) -> Any:

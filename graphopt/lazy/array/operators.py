@@ -69,7 +69,7 @@ def _reflected(op: Op) -> Operator:
 
 def _in_place(op: Op, forward: Operator) -> Operator:
     def in_place(self: Any, other: Any) -> Any:
-        """The operation's result under the tensor's own name, as which its shape and dtype stay.
+        """The operation's result under the tensor's own name; its shape and dtype stay.
 
         Raises:
             LazyTypeError: the result is of another kind, as of an integer and a float.

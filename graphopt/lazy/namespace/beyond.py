@@ -66,10 +66,10 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", *, constant_values: comp
     if mode not in _PADDINGS:
         raise _fail(f"pad with mode {mode!r}", f"Use one of {', '.join(_PADDINGS)}.")
     try:
-        widths = np.broadcast_to(np.asarray(pad_width), (len(node.aval.shape), 2))
+        widths = np.broadcast_to(pad_width, (len(node.aval.shape), 2))
     except ValueError:
-        widths = np.full((1, 2), -1)
-    if widths.dtype.kind not in "iu" or (widths < 0).any():
+        widths = None
+    if widths is None or widths.dtype.kind not in "iu" or (widths < 0).any():
         raise _fail(f"pad of {node.aval!r} by {pad_width!r}", "Give (before, after) per axis.")
     pairs = tuple((int(before), int(after)) for before, after in widths)
     return record(OPS["pad"], (node,), (pairs, mode, constant_values))
@@ -84,14 +84,13 @@ def split(x: Any, indices_or_sections: int | Sequence[int], /, axis: int = 0) ->
     x = asarray(x)
     position = operands.axis_of(axis, x.ndim, "split")
     length = x.shape[position]
-    if isinstance(indices_or_sections, int):
-        if indices_or_sections < 1 or length % indices_or_sections:
+    if isinstance(indices_or_sections, int | np.integer):
+        parts = int(indices_or_sections)
+        if parts < 1 or length % parts:
             raise _fail(
-                f"split of {length} elements into {indices_or_sections} parts",
-                "Give a divisor, or indices.",
+                f"split of {length} elements into {parts} parts", "Give a divisor, or indices."
             )
-        bounds = list(range(0, length + 1, length // indices_or_sections or 1))
-        bounds = bounds if length else [0] * (indices_or_sections + 1)
+        bounds = [length // parts * part for part in range(parts + 1)]
     else:
         bounds = [0, *map(int, indices_or_sections), length]
     before = (slice(None),) * position

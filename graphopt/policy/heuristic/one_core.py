@@ -46,7 +46,7 @@ _VECTORS: Final = FLOATS - {DType.F16, DType.BF16, DType.C64, DType.C128}
 _VIEWS: Final = frozenset({"broadcast", "slice", "concatenate", "pad", "reshape", "iota"})
 """Operations that vector code reads through where rows are long."""
 
-_IDLE: Final = frozenset({"opt-barrier", "after-all", "add-dependency"})
+_IDLE: Final = frozenset({"after-all", "add-dependency"})
 """Operations of the runtime that compute nothing."""
 
 

@@ -43,13 +43,17 @@ def test_padding_with_a_constant_and_its_gradient() -> None:
     same(gradient, [[4, 2, 2, 4], [2, 1, 1, 2], [4, 2, 2, 4]])
 
 
-@pytest.mark.parametrize("parts, axis", [(2, 1), (3, 0), ([1, 2], 0), ([3], -1), ([], 0)])
+@pytest.mark.parametrize("parts, axis", [(2, 1), (np.int64(3), 0), ([1, 2], 0), ([3], -1), ([], 0)])
 def test_parts_along_an_axis(parts: Any, axis: int) -> None:
     found = lt.split(lt.asarray(GRID), parts, axis)
     expected = np.split(GRID, parts, axis)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         same(one, other)
+
+
+def test_no_elements_in_parts() -> None:
+    assert [part.shape for part in lt.split(lt.zeros((0, 2)), 3)] == [(0, 2)] * 3
 
 
 def test_powers_evenly_spaced_in_their_logarithms() -> None:

@@ -1,7 +1,8 @@
-"""The methods of NumPy's arrays on tensors: same values, shapes and dtypes as NumPy's."""
+"""The methods of NumPy's arrays on tensors: values, shapes and kinds of dtypes as NumPy's, in both tiers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,13 @@ CALLS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
     ("view", (np.int32,), {}), ("view", (np.complex64,), {}), ("dot", (np.ones((4, 2), np.float32),), {}),
     ("dot", (np.ones(4, np.float32),), {}), ("dot", (np.float32(2.0),), {}),
 )  # fmt: skip
+
+
+@pytest.fixture(params=["compiled", "op-by-op"], scope="module", autouse=True)
+def tier(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No compile in the background: later tests count compiles."""
+    with lt.config(tier=request.param, background=False):
+        yield
 
 
 def same(found: Any, expected: Any) -> None:
@@ -65,6 +73,11 @@ def test_parts_and_views_of_complex_numbers() -> None:
     same(tensor.view(float), array.view(np.float32))
     same(tensor.view(float).view(complex), array)
     same(lt.asarray(CUBE).imag, CUBE.imag)
+    empty = np.zeros((2, 0), np.float32)
+    same(lt.asarray(empty).view(lt.float64), empty.view(np.float64))
+    whole = np.array([1, 2])
+    same(lt.asarray(whole).conj(), whole.conj())
+    same(lt.asarray(whole).real, whole.real)
 
 
 def test_functions_of_numpy_stay_lazy() -> None:
@@ -88,12 +101,10 @@ def test_a_copy_does_not_see_later_writes() -> None:
     assert other.tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("tier", ["compiled", "op-by-op"])
-def test_gradients_and_batches_go_through_methods(tier: str) -> None:
-    with lt.config(tier=tier, background=False):
-        gradient = lt.grad(lambda x: (x.reshape(-1) ** 2).mean())(lt.asarray(CUBE))
-        same(gradient, 2 * CUBE / CUBE.size)
-        same(lt.vmap(lambda x: x.sum(0))(lt.asarray(CUBE)), CUBE.sum(1))
+def test_gradients_and_batches_go_through_methods() -> None:
+    gradient = lt.grad(lambda x: (x.reshape(-1) ** 2).mean())(lt.asarray(CUBE))
+    same(gradient, 2 * CUBE / CUBE.size)
+    same(lt.vmap(lambda x: x.sum(0))(lt.asarray(CUBE)), CUBE.sum(1))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ _UNCOUNTED: Final = frozenset(
 )
 """Elementwise operations that XLA's count of operations leaves out."""
 
-_COUNTED: Final = frozenset({"dot", "fft", "fusion", "opt-barrier", "sort"})
+_COUNTED: Final = frozenset({"dot", "fft", "fusion", "sort"})
 """Operations of the runtime whose count is known."""
 
 _SAFE_CALLS: Final = ("lapack_", "TopK")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from support.captures import capture, normal
+from support.captures import capture, node, normal
 from support.stepping import check_acts, edit_of, fields_of, loop
 
-from graphopt.machine import cost_rows, decide_with
+from graphopt.machine import UnitKind, cost_rows, decide_with
 
 NAME = "native loops"
 
@@ -29,11 +29,9 @@ def checkpointed(x):
 def test_a_barrier_does_not_keep_a_loop_from_being_native():
     edit = check_acts(NAME, checkpointed, normal(64))
     graph = capture(checkpointed, normal(64)).graph
-    (barrier,) = [node for node, op in enumerate(graph.ops) if op.name == "opt-barrier"]
-    around = graph.computations[graph.computation[barrier]].caller
-    assert "native" in {
-        graph.units[u].kind.value for u in edit.applied_to(graph.default).unit[[around]]
-    }
+    around = graph.computations[graph.computation[node(graph, "opt-barrier")]].caller
+    chosen = graph.units[edit.applied_to(graph.default).unit[around]]
+    assert chosen.kind is UnitKind.NATIVE
 
 
 def few_numbers(x):
