@@ -59,6 +59,7 @@ def rules() -> str:
         "What `explain` and `report()` name. Every rule says why a decision is not allowed.",
         "",
         *_section("Rules of decisions", ("rule", "why"), _rules()),
+        *_section("Interactions of decisions", ("rule", "what is done"), _interactions()),
         *_section("Rules of rows", ("rule", "why"), _rules_of_rows()),
         *_section("Alternatives", ("alternative", "its site"), _alternatives()),
         *_section("Forms of operations", ("form", "what it does"), _forms()),
@@ -89,6 +90,12 @@ def _alternatives() -> Iterator[Row]:
     from graphopt.policy.alternatives.alternative import KINDS
 
     yield from ((kind.name, kind.site) for kind in KINDS)
+
+
+def _interactions() -> Iterator[Row]:
+    from graphopt.hlo.plan.interactions import SETTLED
+
+    yield from SETTLED.items()
 
 
 def _rules_of_rows() -> Iterator[Row]:

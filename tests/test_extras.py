@@ -16,13 +16,13 @@ from graphopt.measure.bank.kernels import COUNT
 from graphopt.store.kernels import Kernel
 
 BLOCKED = sorted({module for modules in extras.EXTRAS.values() for module in modules})
-BLOCK = f"""
+BLOCK = """
 import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {BLOCKED}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
 """
@@ -36,8 +36,10 @@ DISTRIBUTIONS = {
 }
 
 
-def without_extras(script: str) -> tuple[int, str]:
-    done = run_python("-c", BLOCK + script)
+def without_extras(script: str, but: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Runs a script where no module of an extra is there, but for those named."""
+    blocked = [module for module in BLOCKED if module not in but]
+    done = run_python("-c", f"BLOCKED = {blocked}\n{BLOCK}{script}")
     return done.returncode, done.stdout + done.stderr
 
 
@@ -63,6 +65,27 @@ print(report)
     )
     assert status == 0, output
     assert "checkpoint cpu" in output
+
+
+def test_environments_need_gymnasium_alone():
+    status, output = without_extras(
+        """
+import gymnasium
+import graphopt.env
+import types
+
+own = sys.modules["own"] = types.ModuleType("own")
+own.WORKLOADS = {"double": lambda: (lambda x: x + x, (1.0,))}
+for graphs in (None, "heat_stencil", ["layernorm", "lstm"], "own:WORKLOADS"):
+    arguments = {} if graphs is None else {"graphs": graphs}
+    for env_id in (*graphopt.env.IDS, graphopt.env.ALTERNATIVES_ID):
+        env = gymnasium.make(env_id, **arguments)
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+""",
+        but=("gymnasium",),
+    )
+    assert status == 0, output
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("doctor",), ("tune", "--help")])

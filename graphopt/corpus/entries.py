@@ -21,7 +21,6 @@ from graphopt.corpus.registry import corpus_programs
 from graphopt.corpus.split import SPLITS, split_of
 from graphopt.errors import WorkloadError
 from graphopt.hlo import Graph, build_graph
-from graphopt.hlo.module.proto import HloModuleProto
 from graphopt.store.database import environment
 
 _LIBRARIES: Final = ("jax", "flax", "optax", "jraph")
@@ -98,12 +97,12 @@ class Entry:
         """
         import jax
 
-        from graphopt.corpus.capture import capture_modules
+        from graphopt.corpus.capture import capture_modules, named_module
         from graphopt.corpus.workloads import build_program
 
         start = time.perf_counter()
         fn, args = build_program(self.program, self.workload or self.name)
-        modules = [_named(data, f"jit_{self.name}") for data in capture_modules(fn, *args)]
+        modules = [named_module(data, f"jit_{self.name}") for data in capture_modules(fn, *args)]
         if not modules:
             raise WorkloadError(
                 what="compiles to no module", where=self.name, fix="Let it compute something."
@@ -220,10 +219,3 @@ def _source_digest(module: str) -> str:
     for path in (*shared, *([Path(own)] if own else [])):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _named(data: bytes, name: str) -> bytes:
-    """The module under a name of the program instead of one made for this compile."""
-    proto = HloModuleProto.FromString(data)
-    proto.name = name
-    return bytes(proto.SerializeToString(deterministic=True))

@@ -18,6 +18,14 @@ def builtin_programs() -> dict[str, Program]:
     return {name: p for spec in BUILT_IN for name, p in load_programs(spec).items()}
 
 
+def builtin_program(name: str) -> Program | None:
+    """The program of a name that ships with graphopt; None if there is none.
+
+    The corpus is looked at last: its programs need libraries that those of the other sets do not.
+    """
+    return next((p for s in BUILT_IN if (p := load_programs(s).get(name)) is not None), None)
+
+
 BUILT_IN: Final = ("demo", "fuzz", "corpus")
 """Program sets that together hold every program that ships with graphopt, each once."""
 
@@ -28,10 +36,8 @@ def find_program(workload: str) -> Program:
     Raises:
         WorkloadError: there is no such program.
     """
-    if ":" not in workload:
-        for spec in BUILT_IN:
-            if (program := load_programs(spec).get(workload)) is not None:
-                return program
+    if ":" not in workload and (program := builtin_program(workload)) is not None:
+        return program
     builder = load_attribute(workload)
     if not callable(builder):
         raise WorkloadError(

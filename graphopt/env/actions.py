@@ -51,19 +51,22 @@ class ActionCodec:
             legal[:, column, : mask.shape[1]] = mask
         return cls(graph, sizes, legal, encode(graph.default))
 
+    def padded_mask(self, rows: int) -> NDArray[np.bool_]:
+        """bool [rows, F, V]; True = allowed; rows without a node allow the value 0 only."""
+        mask = np.zeros((rows, *self.legal.shape[1:]), np.bool_)
+        mask[: len(self.graph)] = self.legal
+        mask[len(self.graph) :, :, 0] = True
+        return mask
+
     def flat_mask(self, rows: int) -> NDArray[np.bool_]:
         """bool [rows * S]; True = allowed: for every row and field, its values in a line.
 
         The order is that of ``MultiDiscrete`` over a flattened [rows, F] array. Rows without a node
         allow the value 0 only.
         """
-        mask = np.zeros((rows, sum(self.sizes)), np.bool_)
-        start = 0
-        for column, size in enumerate(self.sizes):
-            mask[: len(self.graph), start : start + size] = self.legal[:, column, :size]
-            mask[len(self.graph) :, start] = True
-            start += size
-        return mask.reshape(-1)
+        mask = self.padded_mask(rows)
+        columns = [mask[:, column, :size] for column, size in enumerate(self.sizes)]
+        return np.concatenate(columns, axis=1).reshape(-1)
 
     def decode(self, action: Any, rows: int, strict: bool) -> tuple[Decisions, int]:
         """The decisions that an action means.
@@ -199,18 +202,23 @@ class DecisionSpace(spaces.MultiDiscrete):
         """Sets the masks of the graph at hand.
 
         Args:
-            legal: bool [N, F, V]; True = allowed; rows beyond N allow the value 0 only.
+            legal: bool [M, F, V]; True = allowed; see `ActionCodec.padded_mask`.
         """
-        self.legal = np.zeros_like(self.legal)
-        self.legal[: len(legal)] = legal
-        self.legal[len(legal) :, :, 0] = True
+        self.legal = legal.copy()
 
     def sample(self, mask: Any = None, probability: Any = None) -> NDArray[np.int64]:
-        """A random legal action; with a mask or probabilities, as ``MultiDiscrete.sample``."""
-        if mask is not None or probability is not None:
+        """A random legal action.
+
+        Args:
+            mask: [M, F, V], nonzero = allowed, as in ``info["action_mask"]``; or nested tuples as
+                ``MultiDiscrete.sample`` takes them. By default the masks of the graph at hand.
+            probability: as ``MultiDiscrete.sample`` takes it.
+        """
+        if probability is not None or isinstance(mask, tuple):
             return super().sample(mask=mask, probability=probability)
+        legal = self.legal if mask is None else np.asarray(mask, np.bool_)
         keys = self.np_random.random(self.legal.shape)
-        keys[~self.legal] = -1.0
+        keys[~legal] = -1.0
         drawn: NDArray[np.int64] = keys.argmax(axis=2)
         return drawn
 

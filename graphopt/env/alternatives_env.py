@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any, Final
 
 import gymnasium
@@ -12,8 +13,8 @@ from numpy.typing import NDArray
 
 from graphopt.costs.model import CostModel
 from graphopt.env.alternatives_view import View, observation_space
-from graphopt.env.arguments import bad_argument, pick_graph
-from graphopt.env.drawing import draw, explained
+from graphopt.env.arguments import bad_argument, check_render_mode, edge_count, fitting, pick_graph
+from graphopt.env.drawing import RENDER_MODES, draw, explained
 from graphopt.env.rewards import DEFAULT_SOURCE, RewardSource, find_source
 from graphopt.env.sources import DEFAULT_GRAPHS, GraphItem, GraphSources, load_graphs
 from graphopt.hlo import DecisionBatch, Decisions, Graph
@@ -86,13 +87,16 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
 
     ## Episode end
 
-    STOP terminates; after ``horizon`` steps the episode is truncated.
+    STOP terminates, and so does the last of ``horizon`` steps: the horizon is part of the task, and
+    ``program`` shows how much of it is over. An episode is never truncated.
 
     ## Information
 
-    ``graph`` (name), ``nodes``, ``alternatives`` (rows in use), ``action_mask``; after a step ``chosen``
-    (the alternative's name), ``ignored``; and where the decisions were scored ``score`` (log(XLA's time /
-    time)), ``seconds`` (inf if there is no time), ``failure`` (why; else empty).
+    Always the same keys: ``graph`` (name), ``nodes``, ``alternatives`` (rows in use), ``left_out``
+    (lighter alternatives that found no row; make the environment with more), ``action_mask``, ``chosen``
+    (name of the step's alternative; empty if it was masked, and at a reset), ``ignored`` (1: it was
+    masked), ``scored`` (1: the next three are of these decisions, else of those scored last), ``score``
+    (log(XLA's time / time)), ``seconds`` (inf if there is no time), ``failure`` (why; else empty).
 
     ## Arguments
 
@@ -115,7 +119,7 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
     * v1: alternatives; v0 (`FusionPlacementEnv`) decides everything at once and stays as it is
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array", "html"], "render_fps": 1}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 1}  # noqa: RUF012
 
     def __init__(
         self,
@@ -144,26 +148,24 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
             )
         if start not in STARTS:
             raise bad_argument("start", f"{start!r} is none of {', '.join(STARTS)}")
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise bad_argument("render_mode", f"{render_mode!r} is no render mode")
+        check_render_mode(render_mode, RENDER_MODES)
         loaded = load_graphs(graphs)
         items = _tasks_of(loaded) if tasks else loaded
-        self.items = tuple(i for i in items if _fits(i.graph, max_nodes, max_edges))
-        if not self.items:
-            raise bad_argument("max_nodes", f"none of {len(items)} graphs is small enough")
+        self.items = fitting(items, max_nodes, max_edges)
         self.source = find_source(reward)
         self.dense, self.start, self.horizon, self.strict = dense, start, horizon, strict
         self.render_mode = render_mode
         self.whole = not tasks
         self.rows = alternatives
         nodes = max_nodes or max(len(item.graph) for item in self.items)
-        edges = max_edges or max(_edge_count(item.graph) for item in self.items)
+        edges = max_edges or max(edge_count(item.graph) for item in self.items)
         self.observation_space: Any = observation_space(nodes, max(1, edges), alternatives)
         self.action_space: Any = spaces.Discrete(alternatives)
         self._contexts: list[_Context | None] = [None] * len(self.items)
         self._at: int | None = None
         self._steps = 0
-        self._score = 0.0
+        self._last = _XLA
+        self._shown: View | None = None
         self._over = True
         self._owner = True
 
@@ -175,6 +177,12 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
         if context is None:
             context = self._contexts[self._at] = _Context(self, self.items[self._at])
         return context
+
+    @property
+    def _view(self) -> View:
+        if self._shown is None:
+            raise bad_argument("environment", "there is no episode yet", "Call reset first.")
+        return self._shown
 
     @property
     def graph(self) -> Graph:
@@ -212,10 +220,10 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
         super().reset(seed=seed)
         self._at = pick_graph(self.items, (options or {}).get("graph"), self.np_random)
         self._steps, self._over = 0, False
-        self._score = self._context.start_score
-        self._view = self._context.view()
-        self._view.begin(self._context.start)
-        return self._view.observe(), self._info()
+        self._last = self._context.start_score
+        self._shown = self._context.view()
+        self._shown.begin(self._context.start)
+        return self._shown.observe(), self._info("", False, self._last is not _XLA)
 
     def step(self, action: Any) -> Step:
         """Chooses an alternative; see the class.
@@ -232,35 +240,33 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
             raise bad_argument("action", f"alternative {index} is masked", "See action_masks().")
         self._steps += 1
         view.choose(index if there else 0, self._steps / self.horizon)
-        terminated = there and index == 0
-        truncated = not terminated and self._steps >= self.horizon
-        self._over = terminated or truncated
-        info = self._info()
-        info |= {"chosen": self.table.rows[index].name if there else "", "ignored": int(not there)}
-        reward = 0.0
-        if self._over or self.dense:
-            before, self._score = self._score, self._scored(info)
-            reward = self._score - before
-        return view.observe(), reward, terminated, truncated, info
+        self._over = (there and index == 0) or self._steps >= self.horizon
+        scored, before = self._over or self.dense, self._last.score
+        if scored:
+            self._last = self._context.score(self.decisions)
+        info = self._info(self.table.rows[index].name if there else "", not there, scored)
+        return view.observe(), self._last.score - before, self._over, False, info
 
-    def _scored(self, info: dict[str, Any]) -> float:
-        score, seconds, failure = self._context.score(self.decisions)
-        info |= {"score": score, "seconds": seconds, "failure": failure}
-        return score
-
-    def _info(self) -> dict[str, Any]:
+    def _info(self, chosen: str, ignored: bool, scored: bool) -> dict[str, Any]:
         return {
             "graph": self._context.item.name,
             "nodes": len(self.graph),
             "alternatives": len(self.table),
+            "left_out": self.table.left_out,
             "action_mask": self.action_masks(),
+            "chosen": chosen,
+            "ignored": int(ignored),
+            "scored": int(scored),
+            "score": self._last.score,
+            "seconds": self._last.seconds,
+            "failure": self._last.failure,
         }
 
     def fork(self) -> AlternativesEnv:
         """An independent copy in the same state; it shares graphs and what the scorers remember."""
         other = copy.copy(self)
-        if self._at is not None:
-            other._view = self._view.fork()
+        if self._shown is not None:
+            other._shown = self._shown.fork()
         other.action_space = copy.deepcopy(self.action_space)
         other.observation_space = copy.deepcopy(self.observation_space)
         other._np_random = copy.deepcopy(self._np_random)
@@ -283,6 +289,25 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
                     context.close()
 
 
+@dataclass(frozen=True)
+class _Scored:
+    """What a source says of decisions.
+
+    Attributes:
+        score: log(XLA's time / time).
+        seconds: inf if there is no time.
+        failure: why there is none.
+    """
+
+    score: float
+    seconds: float
+    failure: str
+
+
+_XLA: Final = _Scored(0.0, float("inf"), "")
+"""XLA's own decisions before anything is scored: what is measured is measured against them."""
+
+
 class _Context:
     """What one graph needs, made at its first episode."""
 
@@ -298,28 +323,28 @@ class _Context:
         ns = model.computations[-1].default_ns(model.cores)
         self._view = View(graph, self.table, ns, env.observation_space)
         self._scorer: Scorer | None = None
-        self._start_score = None if heuristic else 0.0
+        self._start_score = None if heuristic else _XLA
 
     def view(self) -> View:
         """A view of its own for an episode; what never changes is shared."""
         return copy.copy(self._view)
 
     @property
-    def start_score(self) -> float:
-        """Score of the decisions at the start: 0 for XLA's own."""
+    def start_score(self) -> _Scored:
+        """Of the decisions at the start."""
         if self._start_score is None:
-            self._start_score = self.score(self.begin)[0]
+            self._start_score = self.score(self.begin)
         return self._start_score
 
-    def score(self, decisions: Decisions) -> tuple[float, float, str]:
-        """Log of XLA's time / time, seconds, and why there are none."""
+    def score(self, decisions: Decisions) -> _Scored:
+        """Asks the source about decisions."""
         if self._scorer is None:
             self._scorer = self.source.scorer(self.item.graph, self.item.program)
         scores = self._scorer.score(DecisionBatch.stack([decisions]))
         seconds = float(scores.seconds[0])
         if np.isnan(seconds):
-            return self.source.failure, float("inf"), scores.reasons[0] or ""
-        return float(np.log(self._scorer.default_s / seconds)), seconds, ""
+            return _Scored(self.source.failure, float("inf"), scores.reasons[0] or "")
+        return _Scored(float(np.log(self._scorer.default_s / seconds)), seconds, "")
 
     def close(self) -> None:
         """Ends what the scorer holds; it is made again when it is needed again."""
@@ -343,15 +368,6 @@ def _tasks_of(items: tuple[GraphItem, ...]) -> tuple[GraphItem, ...]:
     if not found:
         raise bad_argument("tasks", "no graph has a part that can stand alone")
     return tuple(found.values())
-
-
-def _edge_count(graph: Graph) -> int:
-    return len(graph.operands) + len(graph.control) + len(graph.computations) - 1
-
-
-def _fits(graph: Graph, max_nodes: int | None, max_edges: int | None) -> bool:
-    nodes = max_nodes is None or len(graph) <= max_nodes
-    return nodes and (max_edges is None or _edge_count(graph) <= max_edges)
 
 
 def _index(action: Any, rows: int) -> int:

@@ -13,8 +13,9 @@ from graphopt.env.rewards import RewardSource
 from graphopt.env.sources import GraphItem
 from graphopt.hlo import Decisions
 from graphopt.hlo.graph.decisions import FIELDS
+from graphopt.hlo.plan.interactions import SETTLED
 from graphopt.measure.plans import Outcome
-from graphopt.measure.scoring import Scorer, Scores
+from graphopt.measure.scoring import Scorer
 
 
 class GraphContext:
@@ -62,37 +63,42 @@ class GraphContext:
         return {name: value for name, value in self.__dict__.items() if name != "scorer"}
 
 
-def base_info(context: GraphContext) -> dict[str, Any]:
-    """What every step's ``info`` says of the graph at hand."""
-    return {
-        "graph": context.item.name,
-        "nodes": len(context.item.graph),
-        "default_s": float(context.scorer.default_s),
-    }
-
-
-def step_info(
+def info_of(
     context: GraphContext,
     decisions: Decisions,
-    scores: Scores,
+    seconds: float,
     score: float,
+    failure: str,
     replaced: int,
     outcome: Outcome | None,
 ) -> dict[str, Any]:
-    """What ``info`` holds after a step, beside what it always holds."""
-    seconds = float(scores.seconds[0])
+    """What ``info`` says of a graph and of decisions; always the same keys, as libraries keep them in arrays.
+
+    Args:
+        context: of the graph at hand.
+        decisions: what was decided; XLA's own at a reset.
+        seconds: their time; NaN if there is none.
+        score: on the reward scale.
+        failure: why there is no time.
+        replaced: values that were forbidden.
+        outcome: the plan of the decisions, if it was asked for.
+    """
     failed = bool(np.isnan(seconds))
-    default = context.item.graph.default
+    graph, default_s = context.item.graph, float(context.scorer.default_s)
+    changed = [getattr(decisions, f) != getattr(graph.default, f) for f in FIELDS]
     info: dict[str, Any] = {
+        "graph": context.item.name,
+        "nodes": len(graph),
+        "default_s": default_s,
         "seconds": float("inf") if failed else seconds,
-        "speedup": 0.0 if failed else context.scorer.default_s / seconds,
+        "speedup": 0.0 if failed else default_s / seconds,
         "score": score,
-        "changed": sum(int((getattr(decisions, f) != getattr(default, f)).sum()) for f in FIELDS),
+        "changed": sum(int(field.sum()) for field in changed),
         "replaced": replaced,
-        "failure": scores.reasons[0] or "",
+        "failure": failure,
     }
     if outcome is not None:
         info["clusters"] = outcome.clusters
         info["regions"] = outcome.regions
-        info["overrides"] = dict(outcome.overrides)
+        info["overrides"] = {rule: outcome.overrides.get(rule, 0) for rule in SETTLED}
     return info

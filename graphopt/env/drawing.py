@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import gymnasium
 
 from graphopt.env.rewards import RewardSource
 from graphopt.env.sources import GraphItem
 from graphopt.hlo import Decisions
+
+RENDER_MODES: Final = ("ansi", "rgb_array", "html")
+"""Text, a picture, a page."""
 
 
 def explained(item: GraphItem, decisions: Decisions, source: RewardSource) -> Any:

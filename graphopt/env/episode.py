@@ -149,7 +149,7 @@ class EnvState:
             raise ConfigError(
                 what=f"{len(self.history)} steps do not fit a horizon of {horizon}",
                 where="apply",
-                fix="See help(graphopt.env.FusionPlacementEnv).",
+                fix="Make the environment with a longer horizon.",
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Final
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,9 +11,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from graphopt.env.actions import ActionCodec, DecisionSpace, field_sizes
-from graphopt.env.arguments import bad_argument, pick_graph
-from graphopt.env.context import GraphContext, base_info, step_info
-from graphopt.env.drawing import draw, explained
+from graphopt.env.arguments import bad_argument, check_render_mode, fitting, pick_graph
+from graphopt.env.context import GraphContext, info_of
+from graphopt.env.drawing import RENDER_MODES, draw, explained
 from graphopt.env.episode import EnvState, Episode, Statistics
 from graphopt.env.observation import EDGE_FEATURES, GraphFeatures, feature_names
 from graphopt.env.rewards import (
@@ -28,8 +28,6 @@ from graphopt.env.validation import Validation, validate
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.measure.plans import Outcome, planned
 from graphopt.measure.scoring import Scorer, Scores
-
-RENDER_MODES: Final = ("ansi", "rgb_array", "html")
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -113,18 +111,20 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
 
     ## Episode end
 
-    ``horizon=1``: one decision of everything; the episode terminates after it. ``horizon=T > 1``:
-    refinement; every step decides everything anew and sees the previous outcome; the episode is
-    truncated after T steps and never terminates.
+    ``horizon=1``: one decision of everything. ``horizon=T > 1``: refinement; every step decides
+    everything anew and sees the previous outcome. The episode terminates after T steps: the horizon
+    is part of the task, and ``progress`` shows it. It is never truncated.
 
     ## Information
 
-    ``graph`` (name), ``nodes``, ``default_s``, ``action_mask`` (bool [N, F, V], True = allowed),
-    and after a step: ``seconds`` (inf if it failed), ``speedup``, ``score``, ``changed`` (decisions
-    that differ from XLA's), ``replaced``, ``failure`` (why there is no time; empty if there is),
-    and with ``details``: ``clusters``, ``regions``, ``overrides`` (rule name -> decisions that
-    interactions settled). Equal steps have equal information; what depends on the past of the
-    process (how much was compiled and timed, how much answered from memory) is in `statistics`.
+    ``graph`` (name), ``nodes``, ``default_s``, ``action_mask`` (bool [M, F, V], True = allowed; rows
+    without a node allow the value 0 only); of the last decisions, at first XLA's: ``seconds`` (inf if
+    it failed), ``speedup``, ``score``, ``changed`` (decisions that differ from XLA's), ``replaced``,
+    ``failure`` (why there is no time; empty if there is), and with ``details``: ``clusters``,
+    ``regions``, ``overrides`` (every rule of `graphopt.hlo.plan.interactions.SETTLED` -> decisions
+    that it settled). The keys are always the same. Equal steps have equal information; what depends
+    on the past of the process (how much was compiled and timed, how much answered from memory) is in
+    `statistics`.
 
     ## Arguments
 
@@ -154,6 +154,7 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     """
 
     metadata: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 1}  # noqa: RUF012 - gymnasium's
+    _max_edges: int | None = None
 
     def __init__(
         self,
@@ -175,16 +176,8 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         """
         if horizon < 1:
             raise bad_argument("horizon", f"an episode has at least one step, not {horizon}")
-        if render_mode is not None and render_mode not in RENDER_MODES:
-            raise bad_argument(
-                "render_mode", f"{render_mode!r} is none of {', '.join(RENDER_MODES)}"
-            )
-        loaded = load_graphs(graphs)
-        self.items = tuple(i for i in loaded if max_nodes is None or len(i.graph) <= max_nodes)
-        if not self.items:
-            raise bad_argument(
-                "max_nodes", f"all {len(loaded)} graphs have more than {max_nodes} nodes"
-            )
+        check_render_mode(render_mode, RENDER_MODES)
+        self.items = fitting(load_graphs(graphs), max_nodes, self._max_edges)
         self.source = find_source(reward)
         self.scale = scale
         self._scale = find_scale(scale)
@@ -258,8 +251,11 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         return self._episode
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """bool [N, F, V]; legal values of the graph at hand, True = allowed; a fresh array."""
-        return self.codec.legal.copy()
+        """bool [M, F, V]; legal values of the graph at hand, True = allowed; a fresh array.
+
+        Rows without a node allow the value 0 only.
+        """
+        return self.codec.padded_mask(self.rows)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -275,12 +271,12 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         """
         super().reset(seed=seed)
         self._begin(pick_graph(self.items, (options or {}).get("graph"), self.np_random))
-        return self._observe(None), self._base_info()
+        return self._observe(None), self._info(self.scorer.default_s, "", 0, self._outcome())
 
     def _begin(self, index: int) -> None:
         self._episode = Episode(index)
         if isinstance(self.action_space, DecisionSpace):
-            self.action_space.allow(self.codec.legal)
+            self.action_space.allow(self.codec.padded_mask(self.rows))
 
     def step(self, action: Any) -> Step:
         """Scores an action; see the class.
@@ -299,12 +295,13 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
         self._episode = Episode(
             episode.graph, (*episode.history, decisions), score, over=steps >= self.horizon
         )
-        outcome = planned(self.graph, decisions) if self.details else None
-        info = self._base_info()
-        info |= step_info(self._context, decisions, scores, score, replaced, outcome)
-        over = self._episode.over
-        terminated, truncated = over and self.horizon == 1, over and self.horizon > 1
-        return self._observe(outcome), score - episode.score, terminated, truncated, info
+        outcome = self._outcome()
+        info = self._info(float(scores.seconds[0]), scores.reasons[0] or "", replaced, outcome)
+        reward, over = score - episode.score, self._episode.over
+        return self._observe(outcome), reward, over, False, info
+
+    def _outcome(self) -> Outcome | None:
+        return planned(self.graph, self.decisions) if self.details else None
 
     def _score(self, batch: DecisionBatch) -> Scores:
         scores = self.scorer.score(batch)
@@ -325,8 +322,11 @@ class FusionPlacementEnv(gymnasium.Env[Any, Any]):
     def _observe(self, outcome: Outcome | None) -> Any:
         return self.features.instance(self._nodes(outcome))
 
-    def _base_info(self) -> dict[str, Any]:
-        return base_info(self._context) | {"action_mask": self.action_masks()}
+    def _info(
+        self, seconds: float, failure: str, replaced: int, outcome: Outcome | None
+    ) -> dict[str, Any]:
+        said = (self.decisions, seconds, self._current.score, failure, replaced, outcome)
+        return info_of(self._context, *said) | {"action_mask": self.action_masks()}
 
     def render(self) -> Any:
         """Default against chosen clusters, in the render mode: text, a picture or a page."""

@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from graphopt.env.arguments import edge_count
 from graphopt.env.fusion_placement import FusionPlacementEnv
 from graphopt.env.observation import EDGE_FEATURES
 from graphopt.env.sources import DEFAULT_GRAPHS, GraphSources
-from graphopt.errors import ConfigError
 from graphopt.measure.plans import Outcome
 
 
@@ -82,20 +82,7 @@ class FusionPlacementPaddedEnv(FusionPlacementEnv):
         super().__init__(graphs, strict=strict, **arguments)
 
     def _make_spaces(self) -> None:
-        edges = [
-            len(g.operands) + len(g.control) + len(g.computations) - 1
-            for g in (item.graph for item in self.items)
-        ]
-        if self._max_edges is not None:
-            kept = [i for i, n in zip(self.items, edges, strict=True) if n <= self._max_edges]
-            if not kept:
-                raise ConfigError(
-                    what=f"all graphs have more than {self._max_edges} edges",
-                    where="max_edges",
-                    fix="Allow more edges.",
-                )
-            self.items = tuple(kept)
-        self.links = max(edges) if self._max_edges is None else self._max_edges
+        self.links = self._max_edges or max(edge_count(item.graph) for item in self.items)
         rows, links = self.rows, self.links
         self.action_space = spaces.MultiDiscrete(np.tile(np.asarray(self.sizes, np.int64), rows))
         self.observation_space = spaces.Dict(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Union
 
 from graphopt.corpus.program import Program
-from graphopt.corpus.workloads import build_program, builtin_programs, load_programs
+from graphopt.corpus.workloads import build_program, builtin_program, load_programs
 from graphopt.errors import ConfigError
 from graphopt.hlo import Graph
 
@@ -90,11 +90,10 @@ def _items(source: object) -> list[GraphItem]:
 def _named(name: str) -> list[GraphItem]:
     if name in SPLITS:
         return _split(name)
-    programs = builtin_programs()
-    if name in programs:
-        return list(_captured(programs[name]))
     if name in ("demo", "fuzz") or ":" in name:
         return [item for program in load_programs(name).values() for item in _captured(program)]
+    if (program := builtin_program(name)) is not None:
+        return list(_captured(program))
     raise ConfigError(
         what=f"no program or program set is named {name!r}",
         where="graphs",
@@ -119,7 +118,9 @@ def _split(name: str) -> list[GraphItem]:
 def _captured(program: Program) -> tuple[GraphItem, ...]:
     """Graphs of a program; one item per module, compiled once per process."""
     from graphopt.corpus.capture import capture
+    from graphopt.measure.compiling.functions import refuse_forked
 
+    refuse_forked()
     fn, args = build_program(program, program.name)
     graphs = capture(fn, *args)
     return tuple(_numbered(program, graphs))

@@ -114,7 +114,7 @@ def test_the_return_is_what_the_last_decisions_gained(start):
         assert (env is dense) == (np.count_nonzero(rewards) > 1)
 
 
-def test_stop_terminates_and_the_horizon_truncates():
+def test_stop_and_the_horizon_terminate():
     env = make()
     env.reset()
     *_, terminated, truncated, info = env.step(0)
@@ -122,7 +122,37 @@ def test_stop_terminates_and_the_horizon_truncates():
     with pytest.raises(ConfigError, match="over"):
         env.step(0)
     last = play(make(graphs="scan_grad", horizon=3), np.random.default_rng(0))[-1]
-    assert last[3] and not last[2]
+    assert last[2] and not last[3]  # else libraries add the value of a state that has none
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("start", ["default", "heuristic"])
+def test_information_has_the_same_keys_and_types_at_every_step(start, dense):
+    seen = play(make(graphs="scan_grad", start=start, dense=dense), np.random.default_rng(1))
+    infos = [seen[0][1], *(step[4] for step in seen[1:])]
+    kinds = [{key: type(value) for key, value in info.items()} for info in infos]
+    assert all(kind == kinds[0] for kind in kinds)
+    assert infos[-1]["scored"] and np.isfinite(infos[-1]["seconds"])
+    assert [i["scored"] for i in infos[1:-1]] == [int(dense)] * (len(infos) - 2)
+    assert (infos[0]["scored"], infos[0]["chosen"]) == (int(start == "heuristic"), "")
+
+
+def test_alternatives_without_a_row_are_counted():
+    few, all_of_them = (
+        make(graphs="scan_grad", alternatives=8),
+        make(graphs="scan_grad", alternatives=4096),
+    )
+    _, info = few.reset()
+    _, whole = all_of_them.reset()
+    assert (info["alternatives"], whole["left_out"]) == (8, 0)
+    assert info["alternatives"] + info["left_out"] == whole["alternatives"]
+
+
+def test_nothing_works_before_a_reset():
+    env = make(graphs="layernorm")
+    for use in (env.action_masks, lambda: env.step(0), lambda: env.decisions, lambda: env.graph):
+        with pytest.raises(ConfigError, match="reset first"):
+            use()
 
 
 def test_masked_actions_change_nothing_or_raise():

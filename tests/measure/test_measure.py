@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax.extend import xla
 from support.captures import normal, proto_of
+from support.processes import run_python
 
 from graphopt import xla_hook
 from graphopt.errors import VerificationError
@@ -321,6 +322,30 @@ def test_an_error_while_tracing_leaves_nothing_behind():
         compile_with(untraceable, (X,))
     assert not hook_is_registered()
     assert compare_outputs(np.sin(X), compile_with(wave, (X,))()).equal
+
+
+FORKED = """
+import os, signal, warnings
+import graphopt
+
+warnings.simplefilter("ignore")  # jax's own, of the fork
+[graph] = graphopt.capture(abs, 1.0)
+print(graph.name, flush=True)
+if not os.fork():
+    signal.alarm(60)  # ends a child that waits for ever
+    try:
+        graphopt.capture(abs, 2.0)
+    except graphopt.errors.MeasureError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_forked_process_says_why_it_compiles_nothing():
+    done = run_python("-c", FORKED)
+    name, *error = done.stdout.splitlines()
+    assert name == "jit_abs" and "does not survive a fork" in "".join(error), done.stderr
 
 
 def test_other_subscribers_are_not_asked_meanwhile():

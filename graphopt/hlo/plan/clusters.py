@@ -1,19 +1,9 @@
 """From decisions to clusters: what is computed together, and by which unit.
 
 Each root in memory starts a cluster; the cluster takes in its fused operands, theirs, and so on. A
-node that is fused into several clusters is computed in each of them. Three things depend on several
-decisions at once and are settled here, in a fixed order, each under a rule name that ends up in
-`Clustering.overrides`:
-
-* ``redundant-work``, ``code-size``, ``cluster-size``: a fused node that would be recomputed far too often, or
-  make a cluster too large, is written to memory instead. Clusters equal to XLA's own are exempt.
-* ``library-operation``: an operand that the library cannot compute is written to memory instead; if it
-  must stay fused, the cluster goes to the loop generator.
-* ``read-from-memory``: an operand fused into a dot that no library cluster computes is written to
-  memory.
-* ``not-in-region``: a native operation that no region can contain, because a wall in it was not
-  restructured, keeps its default unit.
-* ``no-partner``: a root that asks to join but has no legal partner keeps a cluster of its own.
+node that is fused into several clusters is computed in each of them. What depends on several
+decisions at once is settled here, in a fixed order, each time under a rule name of
+`graphopt.hlo.plan.interactions` that ends up in `Clustering.overrides`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from graphopt.closing import Closing
+from graphopt.closing import Closing, ends_with
 from graphopt.errors import GraphOptError
 from graphopt.measure.children import orphans
 
@@ -77,6 +77,7 @@ class Child(Closing):
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
         self._buffer = bytearray()
+        self._end = ends_with(self, _end, self._process, self._errors)
 
     def ask(self, request: str, timeout_s: float) -> str:
         """Sends one line and waits for one line.
@@ -169,14 +170,22 @@ class Child(Closing):
 
     def kill(self) -> None:
         """Ends the child and whatever it started; safe while another thread asks it something."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        _kill(self._process)
 
     def close(self) -> None:
         """Ends the child and frees its pipes; not while another thread reads from them."""
-        self.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._errors):
-            if stream is not None and not stream.closed:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        self._end()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+    _kill(process)
+    process.wait()
+    for stream in (process.stdin, process.stdout, errors):
+        if stream is not None and not stream.closed:
+            with contextlib.suppress(OSError):
+                stream.close()

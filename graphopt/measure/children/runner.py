@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from graphopt.closing import Closing
+from graphopt.closing import Closing, ends_with
 from graphopt.errors import MeasureError
 from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.measure.children.child import Child, ChildFailure
@@ -118,12 +119,14 @@ class Runner(Closing):
         self._refused: dict[str, str] = (
             quarantined(store, self.graph.fingerprint) if store is not None else {}
         )
-        self._folder = tempfile.TemporaryDirectory(prefix="graphopt-measure-")
-        module = Path(self._folder.name, "module.pb")
+        self._folder = Path(tempfile.mkdtemp(prefix="graphopt-measure-"))
+        # Not a TemporaryDirectory: that warns where its owner was dropped without `close`.
+        self._remove = ends_with(self, shutil.rmtree, self._folder, True)
+        module = self._folder / "module.pb"
         module.write_bytes(data)
         self._arguments = [*worker, str(module), "-", f"{memory_gb:g}"]
         if inputs is not None:
-            path = Path(self._folder.name, "inputs.npz")
+            path = self._folder / "inputs.npz"
             save_inputs(path, inputs)
             self._arguments[-2] = str(path)
         self._child: Child | None = None
@@ -233,7 +236,7 @@ class Runner(Closing):
     def close(self) -> None:
         """Ends the worker and removes its files."""
         self.close_worker()
-        self._folder.cleanup()
+        self._remove()
 
 
 def record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ import jax
 
 from graphopt import forms as own_forms
 from graphopt import jax_private, xla_hook
+from graphopt.errors import MeasureError
 
 Transform = Callable[[bytes], bytes | None]
 """Module bytes as the hook receives them -> replacement, or None for XLA's default."""
@@ -117,7 +119,11 @@ def compile_lowered(
         options: XLA compile options.
         forms: lower operations in their best forms, as under `graphopt.install`; otherwise as jax does,
             whatever is installed.
+
+    Raises:
+        MeasureError: see `refuse_forked`.
     """
+    refuse_forked()
     with trace_context(uuid.uuid4().hex), lowering(forms) as choices:
         lowered = lower()
     modules: list[bytes] = []
@@ -150,6 +156,28 @@ def compile_lowered(
     if errors:
         raise errors[0]
     return Compiled(executable, args, elapsed, spent, modules, form_names(choices))
+
+
+@functools.cache
+def _first_process() -> int:
+    """Id of the process that compiled first, also for processes forked from it."""
+    return os.getpid()
+
+
+def refuse_forked() -> None:
+    """Called before a program is built and compiled.
+
+    Raises:
+        MeasureError: this process was forked from one that had compiled: XLA's threads stayed there, and a
+            compile, or an operation, would wait for them for ever.
+    """
+    if _first_process() != os.getpid():
+        raise MeasureError(
+            what="this process was forked from one that had compiled, and XLA does not survive a fork",
+            where=f"process {os.getpid()}",
+            fix='Start processes anew: multiprocessing.get_context("spawn"), or context="spawn" for '
+            "Gymnasium's vector environments.",
+        )
 
 
 @contextlib.contextmanager

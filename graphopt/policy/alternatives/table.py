@@ -35,19 +35,22 @@ class AlternativeTable:
         kind: int16 [A]; code of each one's kind (`KIND_CODE`).
         node: int32 [A]; the site, -1 for the program.
         weight: float64 [A]; estimated nanoseconds that it is about.
+        left_out: lighter alternatives of the graph that are not among them.
     """
 
-    def __init__(self, graph: Graph, rows: Sequence[Alternative]) -> None:
+    def __init__(self, graph: Graph, rows: Sequence[Alternative], left_out: int = 0) -> None:
         """Indexes a list of alternatives.
 
         Args:
             graph: whose alternatives they are.
             rows: without STOP.
+            left_out: see above.
 
         Raises:
             ConfigError: one is empty.
         """
         self.graph = graph
+        self.left_out = left_out
         self.rows = (STOP, *rows)
         if any(not row.edits for row in rows):
             raise ConfigError(
@@ -190,4 +193,5 @@ def alternatives(
                 continue
             found.setdefault(tuple(sorted(row.edits)), row)
     rows = sorted(found.values(), key=lambda row: -row.weight)
-    return AlternativeTable(graph, rows[:limit])
+    kept = rows[:limit]
+    return AlternativeTable(graph, kept, len(rows) - len(kept))

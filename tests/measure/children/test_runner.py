@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import signal
@@ -163,13 +164,23 @@ def test_a_worker_that_speaks_without_being_asked():
 def test_files_and_processes_are_removed():
     before = set(child_processes())
     runner = fake()
-    folder = Path(runner._folder.name)
+    folder = runner._folder
     assert (folder / "module.pb").read_bytes() == module()
     runner.start()
     assert len(set(child_processes()) - before) == 1
     runner.close()
     assert set(child_processes()) == before
     assert not folder.exists()
+
+
+def test_a_worker_ends_with_a_runner_that_nobody_closed():
+    before = set(child_processes())
+    runner = fake()
+    runner.start()
+    assert len(set(child_processes()) - before) == 1
+    del runner
+    gc.collect()
+    assert set(child_processes()) == before
 
 
 # The protocol's lower half.
