@@ -2,12 +2,13 @@
 
     python -m benchmarks.dispatch
 
-Six tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
+Eight tables. A chain of operations on 2,000 numbers, called 200 times in turn, each time on its own result:
 the caller waits for every result, or only for the last one; between two calls it does nothing, or works for
 some time. Products of the kernel library and calls of LAPACK, likewise, without work between calls. What a
 call takes that computes next to nothing, by how many arrays go in and come out. What one iteration of a loop
-takes, by how many kernels its body has. And kernels of vector code that XLA splits over the cores, beside
-one core.
+takes, by how many kernels its body has. Kernels of vector code that XLA splits over the cores, beside one
+core. The same for arrays of one dimension, where the cores' parts are equal or not. And updates in place of
+an array by what is read from it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind
+from graphopt.policy.heuristic.steps import heuristic_steps
 
 DEPTHS = (1, 4, 10, 25, 60, 150, 400)
 PRODUCTS = tuple((rows, size, count) for rows, size in ((8, 32), (32, 128)) for count in (1, 4, 16))
@@ -47,6 +49,34 @@ TRIPS = 1000
 
 LOOPS = tuple((passes, size) for passes in (1, 8) for size in (1 << 16, 1 << 17, 1 << 18, 1 << 19))
 """Kernels in a row, and their elements."""
+
+LINES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "each by itself": lambda x: jnp.where(x > 0, x * 0.9, x * 0.8) + 0.1,
+    "differences": lambda x: x[1:] - x[:-1],
+    "curvature": lambda x: x[2:] - 2 * x[1:-1] + x[:-2],
+    "rolled": lambda x: jnp.roll(x, 1) + 2 * x,
+    "roots": lambda x: jnp.sqrt(x * x + 1) / (x * x + 2),
+    "exponentials": lambda x: jnp.exp(-x * x),
+}
+"""What kernels compute of an array of one dimension."""
+
+LENGTHS = (100_000, 100_001, 1_000_000, 1_000_001)
+"""Its elements."""
+
+UPDATES: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "add 1": lambda x: x.at[1:-1, 1:-1].add(1.0),
+    "product": lambda x: x.at[1:-1, 1:-1].multiply(x[2:, 1:-1]),
+    "curvature of whole rows": lambda x: x.at[1:-1].add(x[2:] - 2 * x[1:-1] + x[:-2]),
+    "product of whole rows": lambda x: x.at[1:-1].multiply(x[2:]),
+    "stencil": lambda x: x.at[1:-1, 1:-1].add(_stencil(x)),
+    "stencil and edges": lambda x: x.at[1:-1, 1:-1].set(_stencil(x)).at[0].set(1.0).at[-1].set(0.0),
+    "five steps": lambda x: jax.lax.fori_loop(
+        0, 5, lambda _, x: x.at[1:-1, 1:-1].add(_stencil(x)), x
+    ),
+}
+"""Updates in place of a square array."""
+
+SIDES = (64, 256, 1024)
 
 WORK_US = (0, 50, 200)
 """What the caller computes between two calls."""
@@ -259,6 +289,55 @@ def print_splits() -> None:
             row([str(count), f"{size:,}", *without_work(programs, x)])
 
 
+def waited(program: Any, x: jax.Array, calls: int) -> float:
+    """Mean microseconds of a call on one array, with a caller that waits for every result."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        program(x).block_until_ready()
+    return (time.perf_counter() - start) / calls * 1e6
+
+
+def print_lines() -> None:
+    """Loops over arrays of one dimension, split over the cores and on one."""
+    heads("kernel", *(f"{length:,}" for length in LENGTHS))
+    with counted(LINES, "kernels measured") as rest:
+        for name in rest:
+            cells = []
+            for length in LENGTHS:
+                x = jnp.linspace(-1.0, 1.0, length)
+                subject = make_subject(LINES[name], (x,), name=f"line_{length}")
+                programs = [subject.default.executable, subject.compile(on_one_core).executable]
+                once = partial(waited, x=x, calls=CALLS * LENGTHS[0] // length)
+                cells.append(compared(programs, once)[1])
+            row([name, *cells])
+
+
+def _stencil(x: jax.Array) -> jax.Array:
+    around = x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2]
+    return 0.1 * (around - 4 * x[1:-1, 1:-1])
+
+
+def updated(data: bytes) -> bytes | None:
+    """A module with the step "updates" of the heuristic, and nothing else changed."""
+    graph = build_graph(data)
+    return rewrite(graph, heuristic_steps(graph, ("updates",))).data
+
+
+def print_updates() -> None:
+    """Updates in place as one kernel, and with their new values computed before."""
+    heads("update", *(f"{side} x {side}" for side in SIDES))
+    with counted(UPDATES, "updates measured") as rest:
+        for name in rest:
+            cells = []
+            for side in SIDES:
+                x = jnp.linspace(-1.0, 1.0, side * side).reshape(side, side)
+                subject = make_subject(UPDATES[name], (x,), name=f"update_{side}")
+                programs = [subject.default.executable, subject.compile(updated).executable]
+                calls = max(10, CALLS * SIDES[0] ** 2 // side**2)
+                cells.append(compared(programs, partial(waited, x=x, calls=calls))[1])
+            row([name, *cells])
+
+
 TABLES = {
     "chains": print_chains,
     "products": print_products,
@@ -266,6 +345,8 @@ TABLES = {
     "buffers": print_buffers,
     "loops": print_loops,
     "splits": print_splits,
+    "lines": print_lines,
+    "updates": print_updates,
 }
 
 

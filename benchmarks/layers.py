@@ -86,6 +86,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "policy/alternatives": ("heuristic",),
     "policy/heuristic": (),
     "policy/heuristic/loops": ("support",),
+    "policy/heuristic/memory": ("support",),
     "policy/heuristic/support": (),
     "policy/network": ("heuristic", "proposals"),
     "policy/advantages": ("alternatives", "heuristic", "network"),

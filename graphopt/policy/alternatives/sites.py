@@ -20,8 +20,8 @@ from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.alternatives.alternative import Alternative, Edit, difference
-from graphopt.policy.heuristic.keep_in_memory import NEVER_WRITTEN
 from graphopt.policy.heuristic.loops.native_loops import MAX_NATIVE_CODE
+from graphopt.policy.heuristic.memory.keep_in_memory import NEVER_WRITTEN
 from graphopt.policy.heuristic.packed_functions import STEP as PACKED
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import is_root, make_native

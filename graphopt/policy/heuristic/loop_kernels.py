@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.costs.elements import tiled_complex_ns, tiled_ns
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.layouts import is_guarded
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.module.proto import DTYPE_BYTES
 from graphopt.hlo.restructure import CODE
@@ -30,6 +31,8 @@ def apply(context: Context) -> Edit | None:
             continue
         members = context.model.members(decisions.fuse, root)
         if not is_tiled(graph, root, members):
+            continue
+        if is_guarded(graph, root, members, int(decisions.unit[root])):
             continue
         saved_ns = _saved_ns(context, root, members)
         if saved_ns > 0.0:

@@ -1,4 +1,4 @@
-"""Loops that XLA splits over cores, but that are too short for it, run on one."""
+"""Loops that XLA splits over cores, but that are too short for it, or slower in parts, run on one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.elements import FLOATS
-from graphopt.hlo.graph.layouts import row
+from graphopt.hlo.graph.layouts import is_guarded, row
+from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.machine import UnitKind
@@ -32,6 +33,11 @@ class Limits:
     )
     cached: float = limit(
         2.0, "times the largest cached array", "what short loops may move in a program of their own"
+    )
+    guarded_ns: float = limit(
+        2.5,
+        "nanoseconds",
+        "what an element takes longer where its loop tests whether it is inside (`is_guarded`)",
     )
     short_rows: float = limit(
         3.0, "times", "what broadcasts over short rows take longer than the estimate at the most"
@@ -58,11 +64,13 @@ class Split:
         root: its node.
         gain_ns: nanoseconds that splitting saves at the most, its own cost not counted.
         moved: bytes that it reads and writes.
+        guarded: its parts are no vector code, the whole is.
     """
 
     root: int
     gain_ns: float
     moved: int
+    guarded: bool
 
 
 def apply(context: Context) -> Edit | None:
@@ -78,10 +86,10 @@ def apply(context: Context) -> Edit | None:
     wanted = context.decisions.copy()
     saved = 0.0
     for split in short:
-        if split.moved <= most and context.masks.unit[split.root, single]:
+        if (split.guarded or split.moved <= most) and context.masks.unit[split.root, single]:
             wanted.unit[split.root] = single
             saved += (costs.split_ns - split.gain_ns) * context.executions(split.root)
-    return context.edit(wanted, saved, "loops too short for two cores")
+    return context.edit(wanted, saved, "loops too short for two cores, or without equal parts")
 
 
 def _splits(context: Context) -> Iterator[Split]:
@@ -92,7 +100,12 @@ def _splits(context: Context) -> Iterator[Split]:
         if not decisions.fuse[root] and unit.kind is UnitKind.LOOP and unit.threads > 1:
             moved = _moved_bytes(context, root)
             ns = min(_longest_ns(context, root), _vector_ns(context, root, moved))
-            yield Split(root, ns * (1.0 - 1.0 / unit.threads), moved)
+            members = context.model.members(decisions.fuse, root)
+            guarded = not is_tiled(graph, root, members) and is_guarded(
+                graph, root, members, int(decisions.unit[root])
+            )
+            longer = guarded * LIMITS.guarded_ns * float(graph.elements[root]) / unit.threads
+            yield Split(root, ns * (1.0 - 1.0 / unit.threads) - longer, moved, guarded)
 
 
 def _uses_cores(context: Context) -> bool:
@@ -172,7 +185,7 @@ def _moved_bytes(context: Context, root: int) -> int:
 
 STEP: Final = Step(
     name="one core",
-    summary="Loops that are too short to be split over cores run on one.",
+    summary="Loops that are too short to be split over cores, or whose parts are not equal, run on one.",
     apply=apply,
     after=("one pass outputs",),
     limits=LIMITS,

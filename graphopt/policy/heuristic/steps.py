@@ -18,7 +18,6 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import (
     batched_products,
     caller_thread,
-    keep_in_memory,
     library_normalisations,
     little_kernels,
     loop_kernels,
@@ -29,9 +28,9 @@ from graphopt.policy.heuristic import (
     scalar_reductions,
     short_reductions,
     small_runs,
-    views,
 )
 from graphopt.policy.heuristic.loops import ahead_of_loops, native_loops, short_loops
+from graphopt.policy.heuristic.memory import keep_in_memory, updates, views
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.step import Applied, Step
 
@@ -44,6 +43,7 @@ TABLE: Final[tuple[Step, ...]] = (
     reductions.STEP,
     scalar_reductions.STEP,
     views.STEP,
+    updates.STEP,
     keep_in_memory.STEP,
     library_normalisations.STEP,
     one_pass_outputs.STEP,

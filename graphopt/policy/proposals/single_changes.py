@@ -14,8 +14,8 @@ from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import REPLACES, replacing
 from graphopt.machine import UnitKind, unit_index
-from graphopt.policy.heuristic.keep_in_memory import NEVER_WRITTEN
 from graphopt.policy.heuristic.loops.native_loops import MAX_NATIVE_CODE
+from graphopt.policy.heuristic.memory.keep_in_memory import NEVER_WRITTEN
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.native_code import make_native
 

@@ -55,3 +55,12 @@ def test_narrow_tiles_cost_more_than_whole_ones():
         for width in (16, 3)
     ]
     assert expected[1] > expected[0]
+
+
+def test_tiles_stay_where_loops_in_parts_are_no_vector_code():
+    def fn(x):
+        return jnp.exp(-x * x)
+
+    with decide_with(cost_rows.default_costs("0.11.2")):
+        assert edit_of(NAME, fn, normal(4_000_000)) is not None
+        assert edit_of(NAME, fn, normal(4_000_001)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import pytest
 from support.captures import capture, captured, normal, unit
 from support.stepping import check_acts, edit_of, fields_of
 
@@ -76,3 +77,39 @@ def test_a_loop_over_short_rows_is_not_taken_for_vector_code():
     split = long.default.copy()
     split.unit[~split.fuse & long.masks.unit[:, widest] & (split.unit == single)] = widest
     assert one_core.apply(Context(long, CostModel(long), split)) is not None
+
+
+SPLIT = 4_000_000
+"""Elements of an array beyond every cache: worth two cores where its parts are equal."""
+
+
+@pytest.mark.parametrize(
+    ("fn", "length"),
+    [
+        (leaky, SPLIT + 1),
+        (lambda x: x[1:] - x[:-1], SPLIT),
+        (lambda x: jnp.roll(x, 1) + 2 * x, SPLIT),
+        (lambda x: leaky(x[None]), SPLIT + 1),
+    ],
+    ids=["odd", "differences", "rolled", "one row"],
+)
+def test_rows_without_equal_parts_run_on_one_core(fn, length):
+    assert fields_of(check_acts(NAME, fn, normal(length))) == {"unit"}
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape"),
+    [
+        (leaky, (SPLIT,)),
+        (lambda x: x[2:] - x[:-2], (SPLIT,)),
+        (lambda x: jnp.roll(x, 1, 1) + 2 * x, (2000, 2001)),
+        (lambda x: jnp.roll(x, 1, 0) + 2 * x, (2001, 2000)),
+    ],
+    ids=["even", "differences", "rows of their own", "uneven number of rows"],
+)
+def test_equal_parts_and_whole_rows_keep_two_cores(fn, shape):
+    assert edit_of(NAME, fn, normal(*shape)) is None
+
+
+def test_functions_are_worth_two_cores_in_any_parts():
+    assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(SPLIT + 1)) is None
