@@ -223,7 +223,7 @@ class AlternativesEnv(gymnasium.Env[dict[str, NDArray[Any]], np.int64]):
         self._last = self._context.start_score
         self._shown = self._context.view()
         self._shown.begin(self._context.start)
-        return self._shown.observe(), self._info("", False, self._last is not _XLA)
+        return self._shown.observe(), self._info("", False, self._last != _XLA)
 
     def step(self, action: Any) -> Step:
         """Chooses an alternative; see the class.

@@ -189,6 +189,7 @@ def test_forks_go_their_own_way_and_environments_are_pickled():
     assert same(one, other.step(action))
     again = pickle.loads(pickle.dumps(env))
     assert again.decisions.same_as(env.decisions)
+    assert same(again.reset(seed=2), env.reset(seed=2))
 
 
 def test_vector_environments_take_it():
