@@ -26,6 +26,7 @@ class Limits:
     shared_ns: float = limit(
         2.5, "nanoseconds", "what an element takes longer where a kernel reads what it writes"
     )
+    min_row: int = limit(8, "elements", "shortest rows over which a loop is vectorised")
 
 
 LIMITS: Final = Limits()
@@ -78,10 +79,11 @@ def _updates(context: Context) -> Iterator[tuple[int, int]]:
             continue
         if graph.units[unit].kind is not UnitKind.LOOP or context.is_inside_native(root):
             continue
-        if row(graph, value) == row(graph, buffer):  # whole rows: LLVM sees where they begin
-            continue
+        length = row(graph, value)
+        if length < LIMITS.min_row or length == row(graph, buffer):
+            continue  # rows as a whole: LLVM sees where they begin
         members = context.model.members(decisions.fuse, root)
-        if any(node != root and buffer in graph.operand_lists[node] for node in members):
+        if any(graph.ops[n].name == "slice" and buffer in graph.operand_lists[n] for n in members):
             yield root, value
 
 
@@ -91,6 +93,6 @@ STEP: Final = Step(
     apply=apply,
     after=("native loops", "small runs"),
     min_saved_ns=1000.0,
-    min_saved_share=0.02,
+    min_saved_share=0.05,
     limits=LIMITS,
 )
