@@ -297,19 +297,29 @@ def waited(program: Any, x: jax.Array, calls: int) -> float:
     return (time.perf_counter() - start) / calls * 1e6
 
 
+Sized = dict[str, Callable[[jax.Array], jax.Array]]
+"""Programs of one array."""
+
+
+def print_sizes(
+    programs: Sized, arrays: Sequence[jax.Array], transform: Callable[[bytes], bytes | None]
+) -> None:
+    """One row per program: XLA's default / what a transform makes of it, by the array."""
+    with counted(programs, "programs measured") as rest:
+        for name in rest:
+            cells = []
+            for x in arrays:
+                subject = make_subject(programs[name], (x,), name=f"program_{x.size}")
+                pair = [subject.default.executable, subject.compile(transform).executable]
+                calls = max(10, min(CALLS, CALLS * 100_000 // x.size))
+                cells.append(compared(pair, partial(waited, x=x, calls=calls))[1])
+            row([name, *cells])
+
+
 def print_lines() -> None:
     """Loops over arrays of one dimension, split over the cores and on one."""
     heads("kernel", *(f"{length:,}" for length in LENGTHS))
-    with counted(LINES, "kernels measured") as rest:
-        for name in rest:
-            cells = []
-            for length in LENGTHS:
-                x = jnp.linspace(-1.0, 1.0, length)
-                subject = make_subject(LINES[name], (x,), name=f"line_{length}")
-                programs = [subject.default.executable, subject.compile(on_one_core).executable]
-                once = partial(waited, x=x, calls=CALLS * LENGTHS[0] // length)
-                cells.append(compared(programs, once)[1])
-            row([name, *cells])
+    print_sizes(LINES, [jnp.linspace(-1.0, 1.0, length) for length in LENGTHS], on_one_core)
 
 
 def _stencil(x: jax.Array) -> jax.Array:
@@ -326,16 +336,8 @@ def updated(data: bytes) -> bytes | None:
 def print_updates() -> None:
     """Updates in place as one kernel, and with their new values computed before."""
     heads("update", *(f"{side} x {side}" for side in SIDES))
-    with counted(UPDATES, "updates measured") as rest:
-        for name in rest:
-            cells = []
-            for side in SIDES:
-                x = jnp.linspace(-1.0, 1.0, side * side).reshape(side, side)
-                subject = make_subject(UPDATES[name], (x,), name=f"update_{side}")
-                programs = [subject.default.executable, subject.compile(updated).executable]
-                calls = max(10, CALLS * SIDES[0] ** 2 // side**2)
-                cells.append(compared(programs, partial(waited, x=x, calls=calls))[1])
-            row([name, *cells])
+    squares = [jnp.linspace(-1.0, 1.0, side * side).reshape(side, side) for side in SIDES]
+    print_sizes(UPDATES, squares, updated)
 
 
 TABLES = {

@@ -90,7 +90,7 @@ def info_of(
         "graph": context.item.name,
         "nodes": len(graph),
         "default_s": default_s,
-        "seconds": float("inf") if failed else seconds,
+        "seconds": float("inf") if failed else float(seconds),
         "speedup": 0.0 if failed else default_s / seconds,
         "score": score,
         "changed": sum(int(field.sum()) for field in changed),

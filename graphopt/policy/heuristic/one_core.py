@@ -100,12 +100,18 @@ def _splits(context: Context) -> Iterator[Split]:
         if not decisions.fuse[root] and unit.kind is UnitKind.LOOP and unit.threads > 1:
             moved = _moved_bytes(context, root)
             ns = min(_longest_ns(context, root), _vector_ns(context, root, moved))
-            members = context.model.members(decisions.fuse, root)
-            guarded = not is_tiled(graph, root, members) and is_guarded(
-                graph, root, members, int(decisions.unit[root])
-            )
-            longer = guarded * LIMITS.guarded_ns * float(graph.elements[root]) / unit.threads
-            yield Split(root, ns * (1.0 - 1.0 / unit.threads) - longer, moved, guarded)
+            gain_ns, guarded = ns * (1.0 - 1.0 / unit.threads), _is_guarded(context, root)
+            if guarded:
+                gain_ns -= LIMITS.guarded_ns * float(graph.elements[root]) / unit.threads
+            yield Split(root, gain_ns, moved, guarded)
+
+
+def _is_guarded(context: Context, root: int) -> bool:
+    """True for a split loop that is no vector code in its parts; what the tiled generator takes is."""
+    graph, decisions = context.graph, context.decisions
+    members = context.model.members(decisions.fuse, root)
+    guarded = is_guarded(graph, root, members, int(decisions.unit[root]))
+    return guarded and not is_tiled(graph, root, members)
 
 
 def _uses_cores(context: Context) -> bool:
