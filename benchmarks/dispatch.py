@@ -69,6 +69,8 @@ UPDATES: dict[str, Callable[[jax.Array], jax.Array]] = {
     "curvature of whole rows": lambda x: x.at[1:-1].add(x[2:] - 2 * x[1:-1] + x[:-2]),
     "product of whole rows": lambda x: x.at[1:-1].multiply(x[2:]),
     "stencil": lambda x: x.at[1:-1, 1:-1].add(_stencil(x)),
+    "mean of neighbours": lambda x: x.at[1:-1, 1:-1].set(0.25 * _around(x)),
+    "mean of rows": lambda x: x.at[1:-1].set(0.5 * (x[2:] + x[:-2])),
     "stencil and edges": lambda x: x.at[1:-1, 1:-1].set(_stencil(x)).at[0].set(1.0).at[-1].set(0.0),
     "five steps": lambda x: jax.lax.fori_loop(
         0, 5, lambda _, x: x.at[1:-1, 1:-1].add(_stencil(x)), x
@@ -322,9 +324,12 @@ def print_lines() -> None:
     print_sizes(LINES, [jnp.linspace(-1.0, 1.0, length) for length in LENGTHS], on_one_core)
 
 
+def _around(x: jax.Array) -> jax.Array:
+    return x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2]
+
+
 def _stencil(x: jax.Array) -> jax.Array:
-    around = x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2]
-    return 0.1 * (around - 4 * x[1:-1, 1:-1])
+    return 0.1 * (_around(x) - 4 * x[1:-1, 1:-1])
 
 
 def updated(data: bytes) -> bytes | None:

@@ -256,17 +256,17 @@ def _reads_too_late(facts: Facts) -> BoolArray:
 def _too_late(graph: Graph, computation: Computation, writers: Iterable[int]) -> list[int]:
     """Per node of a computation: promises that it may not carry into its consumers.
 
-    Consumers that XLA fused stay fusible: what they must not carry, their operands must not either.
+    Consumers that XLA fused stay fusible: what they must not carry, their operands must not either. What
+    the writer's own kernel takes in is settled there (`graphopt.hlo.plan.overwritten`).
     """
-    zone, default_fuse = graph.in_place.zone, graph.default.fuse.tolist()
+    default_fuse = graph.default.fuse.tolist()
     first = computation.first
     after = _bits_after(first, computation.end, writers)
     out = [0] * len(after)
     for node in range(computation.end - 1, first - 1, -1):
         bits = 0
-        outside = ~zone[node]
         for user in graph.user_lists[node]:
-            bits |= after[user - first] | (zone[user] & outside)
+            bits |= after[user - first]
             if default_fuse[user]:
                 bits |= out[user - first]
         out[node - first] = bits

@@ -20,6 +20,7 @@ from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import own_kernel, window_size
 from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.plan.overwritten import Overwritten
 from graphopt.hlo.restructure.table import CODE
 from graphopt.machine import UnitKind
 
@@ -167,6 +168,7 @@ class ClusterFormer:
         self.users_count = [len(users) for users in graph.user_lists]
         self.stays_fused = [f is not None and f[0] == FROZEN_FUSED for f in graph.source.frozen]
         self.plain_copy = graph.plain_copies.tolist()
+        self.overwritten = Overwritten(graph, self.fuse)
         self.budget = MAX_GROWTH * len(graph) + 2000
         self.out = Clustering(
             in_memory=[not fused for fused in self.fuse],
@@ -320,7 +322,7 @@ class ClusterFormer:
                 if known is None:
                     shared = elementwise and users_count[operand] == 1
                     known = uses[operand] = own if shared else _Uses({})
-                    if is_candidate(operand, exempt):
+                    if is_candidate(root, operand, exempt):
                         push(heap, -operand)
                     else:
                         external.append(operand)
@@ -334,11 +336,16 @@ class ClusterFormer:
         inside.reverse()
         return Cluster([root], inside, external, unit, work=work)
 
-    def _is_candidate(self, node: int, exempt: frozenset[int]) -> bool:
+    def _is_candidate(self, root: int, node: int, exempt: frozenset[int]) -> bool:
         # XLA's choice stands: a constant that a loop can see changes how LLVM unrolls it.
         if self.graph.ops[node].name == "constant":
             return bool(self.default_fuse[node] or (self.read_again and self.fuse[node]))
-        return bool(self.fuse[node]) and (not self.out.in_memory[node] or node in exempt)
+        if not self.fuse[node] or (self.out.in_memory[node] and node not in exempt):
+            return False
+        if self.overwritten.keeps_out(root, node):
+            self._write(node, "in-place-order")
+            return False
+        return True
 
     def _share(self, node: int, operand: int) -> float:
         """Operand elements evaluated per result element."""

@@ -11,6 +11,8 @@ SETTLED: Final[dict[str, str]] = {
     "library-operation": "the library cannot compute an operand: it is written to memory, or, if it must "
     "stay fused, the cluster goes to the loop generator",
     "read-from-memory": "an operand fused into what no cluster computes is written to memory",
+    "in-place-order": "an operand would be read by the kernel that overwrites what it reads; it is written "
+    "to memory",
     "not-in-region": "a native operation that no region can contain keeps its default unit",
     "no-partner": "a root that asks to join, but has no legal partner, keeps a cluster of its own",
     "region-too-small": "native kernels too few to make a region stay kernels",

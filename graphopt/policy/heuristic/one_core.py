@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.elements import FLOATS
-from graphopt.hlo.graph.layouts import is_guarded, row
+from graphopt.hlo.graph.layouts import divides, is_guarded, row
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
@@ -152,7 +152,7 @@ def _kind(context: Context, node: int) -> str | None:
     graph, costs = context.graph, context.costs
     op, dtype = graph.ops[node], int(graph.dtype[node])
     if op.name in {"constant", "bitcast"}:
-        return "free"
+        return None if divides(graph, node) else "free"
     if op.name == "broadcast" and graph.elements[graph.operand_lists[node][0]] <= 1:
         return "free"
     if dtype in FLOATS and dtype not in _VECTORS:

@@ -14,6 +14,7 @@ from support.legality_texts import graph_of, named, why_not
 
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.legal.rules import ALL_RULES
+from graphopt.hlo.plan.clusters import form_clusters
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.table import RULES as RESTRUCTURE_RULES
 from graphopt.jax_private import hlo_from_text
@@ -154,8 +155,11 @@ ENTRY main {
 """),
         MACHINE,
     )
-    why = [graph.masks.why_not(named(graph, n), "fuse", 1) for n in ("near", "other")]
-    assert why == ["in-place-order", None]
+    near, other = (named(graph, name) for name in ("near", "other"))
+    assert [graph.masks.why_not(node, "fuse", 1) for node in (near, other)] == [None, None]
+    clustering = form_clusters(graph, changed(graph.default, fuse={near: 1, other: 1}))
+    assert clustering.overrides == [(near, "in-place-order")]
+    assert other in clustering.clusters[named(graph, "u")].nodes
 
 
 def test_every_rule_has_a_case():

@@ -13,13 +13,10 @@ from typing import Final
 
 from graphopt.hlo.module.layouts import extents, merges_dimensions
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.in_memory import GENERATED
 from graphopt.policy.heuristic.support.step import Step, limit
-
-_GENERATED: Final = (UnitKind.LOOP, UnitKind.NATIVE)
-"""Units whose code runs over the dimensions of a kernel's result."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def apply(context: Context) -> Edit | None:
         index = decisions.unit[view]
         unit = graph.units[index]
         legal = graph.masks.fuse[value, 0] and graph.masks.unit[value, index]
-        if not wanted.fuse[value] or not legal or unit.kind not in _GENERATED:
+        if not wanted.fuse[value] or not legal or unit.kind not in GENERATED:
             continue
         ns = _saved_ns(context, view, value)
         if ns > 0.0:

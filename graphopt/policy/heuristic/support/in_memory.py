@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from graphopt.hlo import Decisions
 from graphopt.machine import CpuCosts, UnitKind
 from graphopt.policy.heuristic.support.context import Context
+
+GENERATED: Final = (UnitKind.LOOP, UnitKind.NATIVE)
+"""Units whose code is generated, a loop over the dimensions of a kernel's result."""
 
 
 def memory_ns(costs: CpuCosts, nbytes: int, readers: int, across: float = 0.0) -> float:

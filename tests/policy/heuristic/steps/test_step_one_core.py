@@ -113,3 +113,16 @@ def test_equal_parts_and_whole_rows_keep_two_cores(fn, shape):
 
 def test_functions_are_worth_two_cores_in_any_parts():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(SPLIT + 1)) is None
+
+
+def test_what_is_no_vector_code_keeps_two_cores():
+    """The update's values are written as one column: every element's place takes a division."""
+
+    def every_second(x):
+        around = x[2::2, 1:-1:2] + x[:-2:2, 1:-1:2] + x[1:-1:2, 2::2] + x[1:-1:2, :-2:2]
+        return x.at[1:-1:2, 1:-1:2].set(0.25 * around - 0.1)
+
+    x = normal(512, 512)
+    graph = capture(every_second, x).graph
+    split = [graph.units[u].threads > 1 for u in graph.default.unit[~graph.default.fuse]]
+    assert any(split) and edit_of(NAME, every_second, x) is None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import pytest
-from support.captures import capture, normal
+from support.captures import capture, node, nodes, normal
 from support.stepping import check_acts, edit_of, fields_of
+
+from graphopt.machine import UnitKind
+from graphopt.policy.heuristic.steps import decide
 
 NAME = "updates"
 
@@ -35,7 +38,26 @@ def line(x):
 @pytest.mark.parametrize("fn", [diffused, in_a_loop, lambda x: x.at[1:-1, 1:-1].add(1.0)])
 def test_an_update_that_reads_what_it_changes_is_computed_before(fn):
     edit = check_acts(NAME, fn, normal(500, 501))
-    assert "fuse" in fields_of(edit) and edit.nodes == 1
+    assert "fuse" in fields_of(edit)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        diffused,
+        in_a_loop,
+        lambda x: x.at[1:-1, 1:-1].set(x[2:, 1:-1] + x[:-2, 1:-1]),
+        lambda x: x.at[1:-1].set(x[2:] - x[:-2]),
+    ],
+    ids=["stencil", "loop", "neighbours", "whole rows"],
+)
+def test_neighbours_are_read_where_they_are(fn):
+    x = normal(500, 501)
+    edit = check_acts(NAME, fn, x)
+    graph = capture(fn, x).graph
+    outside = {n for n in nodes(graph, "slice") if not graph.default.fuse[n]}
+    taken = {n for c in edit.changes if c.field == "fuse" for n in c.nodes}
+    assert outside and outside <= taken
 
 
 def test_lines_and_integers():
@@ -55,9 +77,23 @@ def test_slices_that_nothing_overwrites_are_read_where_they_are():
     [
         lambda x, y: x.at[1:-1, 1:-1].set(y[1:-1, 1:-1] * 2 + 1),
         lambda x, y: (x.at[3].add(x[4]), y),
-        lambda x, y: (x.at[1:-1].add(x[2:] - x[:-2]), y),
+        lambda x, y: (x.at[1:-1].multiply(x[2:]), y),
     ],
     ids=["of another array", "of one row", "of whole rows"],
 )
 def test_other_updates_stay(fn):
     assert edit_of(NAME, fn, normal(300, 300), normal(300, 300, seed=1)) is None
+
+
+def test_native_loops_read_neighbours_where_they_are():
+    def sweeps(x):
+        return jax.lax.fori_loop(0, 50, lambda _, y: diffused(y), x)
+
+    x = normal(32, 32)
+    graph = capture(sweeps, x).graph
+    edit = check_acts(NAME, sweeps, x, after=("native loops",))
+    native = decide(graph, ("native loops",)).decisions
+    assert graph.units[native.unit[node(graph, "while")]].kind is UnitKind.NATIVE
+    decisions = edit.applied_to(native)
+    value = graph.operand_lists[node(graph, "dynamic-update-slice")][1]
+    assert not decisions.fuse[value] and decisions.fuse[nodes(graph, "slice")].all()
