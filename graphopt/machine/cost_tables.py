@@ -123,15 +123,15 @@ WIDE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxyTy
         "atan": (6.0, 0.8, 6_000.0),
         "atan2": (9.5, 1.2, 8_000.0),
         "cbrt": (8.0, 0.9, 8_000.0),
-        "cos": (4.6, 2.0, 30_000.0),
+        "cos": (4.6, 1.0, 40_000.0),
         "digamma": (5.5, 1.8, 12_000.0),
         "exp": (4.5, 2.4, 30_000.0),
         "lgamma": (5.5, 1.8, 12_000.0),
         "log": (12.5, 2.4, 20_000.0),
         "pow": (3.2, 1.6, 40_000.0),
         "rem": (9.5, 1.4, 20_000.0),
-        "sin": (4.6, 1.8, 30_000.0),
-        "tan": (8.5, 3.2, 30_000.0),
+        "sin": (4.6, 1.0, 40_000.0),
+        "tan": (8.5, 1.6, 40_000.0),
     }
 )
 """Primitives of jax in single precision, exponential and logarithm of complex numbers: an element by XLA, an

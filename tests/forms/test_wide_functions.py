@@ -9,7 +9,7 @@ from scipy import special
 from support.captures import capture, normal
 
 from graphopt import forms
-from graphopt.forms.functions import remainders
+from graphopt.forms.functions import circular, remainders
 from graphopt.forms.rows import wide_functions
 from graphopt.machine import CpuCosts
 from tests.forms.equations import operation_of
@@ -83,6 +83,37 @@ def errors(name, found, *args):
 def test_functions_are_right_to_the_last_place(name):
     args = arguments(name)
     assert errors(name, computed(name, *args), *args).max() < 0.501
+
+
+NEAR = {"cos": circular.near_cosine, "sin": circular.near_sine, "tan": circular.near_tangent}
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4, 2.0**20])
+@pytest.mark.parametrize("name", sorted(NEAR))
+def test_angles_that_are_near_take_the_shorter_way(name, scale):
+    """The floats nearest to a zero or a pole of the function are among them."""
+    rng = np.random.default_rng(4)
+    quarters = np.arange(1, 400_000) * (np.pi / 2)
+    zeros = quarters[quarters < scale].astype(np.float32)
+    around = [zeros, np.nextafter(zeros, np.float32(0)), np.nextafter(zeros, np.float32(np.inf))]
+    edges = np.array([*SMALL, np.inf, np.nan], np.float32)
+    x = np.concatenate([edges, rng.uniform(0, scale, 50_000), *around]).astype(np.float32)
+    x = np.concatenate([x, -x])
+    x = x[~(np.abs(x) > scale) | np.isinf(x)]
+    found = computed(name, x)
+    assert errors(name, found, x).max() < 0.501
+    with jax.enable_x64(True):
+        near = np.asarray(jax.jit(NEAR[name])(x))
+    np.testing.assert_array_equal(found, near)
+
+
+@pytest.mark.parametrize("name", sorted(NEAR))
+def test_one_angle_that_is_far_takes_the_longer_way_for_all(name):
+    x = np.linspace(-8, 8, 5_000, dtype=np.float32)
+    far = np.append(x, np.float32(3e7))
+    found = computed(name, far)
+    assert errors(name, found, far).max() < 0.501
+    np.testing.assert_allclose(found[:-1], computed(name, x), rtol=2e-7)
 
 
 def test_powers_of_usual_numbers():
@@ -237,11 +268,17 @@ def test_forms_hold_inside_loops(name):
 
 
 @pytest.mark.parametrize("name", sorted(TRUE))
-def test_a_form_is_one_kernel(name):
+def test_a_form_is_one_kernel_and_what_looks_at_its_angles(name):
     """XLA writes quotients and roots that several operations read to memory."""
     args = [normal(256, 256)] * (2 if name in OF_TWO else 1)
     operation = operation_of(getattr(lax, name), name, *args)
-    graph = capture(lambda *a: wide_functions.compute(operation, a)[0], *args).graph
+
+    def near(x):
+        with jax.enable_x64(True):
+            return NEAR[name](x)
+
+    function = near if name in NEAR else lambda *a: wide_functions.compute(operation, a)[0]
+    graph = capture(function, *args).graph
     written = [
         op.name for op, fused in zip(graph.ops, graph.default.fuse, strict=True) if not fused
     ]

@@ -7,7 +7,6 @@ beyond `FARTHEST` are left to XLA. All of it must be traced under ``jax.enable_x
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +21,7 @@ from graphopt.forms.functions.widening import (
     quotient,
     where,
     wide_bits,
+    within,
 )
 
 FARTHEST: Final = 1_600_000.0
@@ -134,25 +134,16 @@ def cosine_near(angle: Any) -> Any:
     return sine_near(_HALF_PI - lax.abs(angle))
 
 
-def _within(x: Any, near: Callable[[Any], Any], default: Callable[[Any], Any]) -> Any:
-    """The function in vector code, or as XLA computes it if one angle is out of reach."""
-    size = lax.abs(x)
-    # Infinities and what is no number give what is no number either way.
-    far = where((size > FARTHEST) & (size < np.inf), 1.0, 0.0)
-    most = lax.reduce(far, np.float64(0.0), lax.max, tuple(range(x.ndim)))
-    return lax.cond(most > 0.0, default, near, x)
-
-
 def sine(x: Any) -> Any:
     """sin(x) of a float64 array."""
-    return _within(x, _near_sine, lax.sin)
+    return within(x, FARTHEST, _near_sine, lax.sin)
 
 
 def cosine(x: Any) -> Any:
     """cos(x) of a float64 array."""
-    return _within(x, _near_cosine, lax.cos)
+    return within(x, FARTHEST, _near_cosine, lax.cos)
 
 
 def tangent(x: Any) -> Any:
     """tan(x) of a float64 array."""
-    return _within(x, _near_tangent, lax.tan)
+    return within(x, FARTHEST, _near_tangent, lax.tan)

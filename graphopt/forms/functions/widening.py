@@ -7,7 +7,7 @@ functions see them. These conversions go by their bits. All of it must be traced
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -88,6 +88,13 @@ def quotient(above: Any, below: Any) -> Any:
 def nearest(value: Any) -> Any:
     """The whole numbers nearest to a float64 array, half ones to even."""
     return lax.round(value, lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+def within(x: Any, farthest: float, near: Callable[[Any], Any], far: Callable[[Any], Any]) -> Any:
+    """A function for arguments up to a magnitude, or another for all if one is beyond or is no number."""
+    zero = x.dtype.type(0.0)
+    most = lax.reduce(lax.abs(x), zero, lax.max, tuple(range(x.ndim)))
+    return lax.cond(most <= farthest, near, far, x)
 
 
 def polynomial(coefficients: Sequence[float], z: Any) -> Any:
