@@ -237,6 +237,32 @@ def test_what_is_outside_fusions_becomes_a_kernel():
     assert clusters_of(rewrite(graph, moved).data) == kernels
 
 
+STACKED = """\
+HloModule stacked
+
+ENTRY main {
+  a = f32[8,1]{1,0} parameter(0)
+  b = f32[8,1]{1,0} parameter(1)
+  turned = f32[8,1]{1,0} tanh(a)
+  ROOT pairs = f32[8,2]{1,0} concatenate(turned, b), dimensions={1}
+}
+"""
+
+
+def test_a_concatenation_that_xla_left_outside_fusions_stays_there():
+    """By itself it is written block by block, in a fusion element by element."""
+    graph = build_graph(hlo_from_text(STACKED), MACHINE)
+    turned, pairs = (graph.source.names.index(name) for name in ("turned", "pairs"))
+    left = rewrite(graph, graph.default)
+    assert left.clusters == 1 and len(list(instructions(left.data, "concatenate"))) == 1
+    entry = proto_of(left.data).computations[-1]
+    assert "concatenate" in {i.opcode for i in entry.instructions}
+    fused = rewrite(graph, changed(graph.default, fuse={turned: 1}))
+    assert [sorted(kernel[0]) for kernel in clusters_of(fused.data)] == [["concatenate", "tanh"]]
+    split = changed(graph.default, unit={pairs: unit(graph, UnitKind.LOOP, 2)})
+    assert rewrite(graph, split).clusters == 2
+
+
 # Join.
 
 

@@ -158,6 +158,7 @@ class ClusterFormer:
         self.fuse = decisions.fuse.tolist()
         self.default_fuse = graph.default_fuse
         self.read_again = read_again
+        self.joins = decisions.join.tolist()
         self.loop_kernel = np.equal(decisions.restructure, CODE["loop-kernel"]).tolist()
         self.unit = effective_units(graph, decisions)
         self.default_unit = effective_units(graph, graph.default)
@@ -230,13 +231,16 @@ class ClusterFormer:
         return not self._left_bare(node)
 
     def _left_bare(self, node: int) -> bool:
-        """True in native code for an operation outside any fusion, where nothing is decided anew.
+        """True for an operation that XLA left outside any fusion, where nothing is decided anew.
 
-        Elsewhere it becomes a kernel: jaxlib 0.12 compiles no operation by itself; XLA leaves none.
+        New operations stand bare in a module that is read again: jaxlib 0.12 wants them in kernels.
         """
+        kept = self.graph.ops[node].name == "concatenate" and not (
+            self.read_again or self.joins[node] or self.loop_kernel[node]
+        )
         return (
             self.graph.source.bare[node]
-            and self.kinds[self.unit[node]] is UnitKind.NATIVE
+            and (kept or self.kinds[self.unit[node]] is UnitKind.NATIVE)
             and self.unit[node] == self.default_unit[node]
             and not any(self.fuse[o] for o in self.graph.operand_lists[node])
         )
