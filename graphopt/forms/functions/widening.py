@@ -91,10 +91,12 @@ def nearest(value: Any) -> Any:
 
 
 def within(x: Any, farthest: float, near: Callable[[Any], Any], far: Callable[[Any], Any]) -> Any:
-    """A function for arguments up to a magnitude, or another for all if one is beyond or is no number."""
-    zero = x.dtype.type(0.0)
-    most = lax.reduce(lax.abs(x), zero, lax.max, tuple(range(x.ndim)))
-    return lax.cond(most <= farthest, near, far, x)
+    """A function for arguments up to a magnitude, or another for all if one is beyond or is no number.
+
+    The greatest magnitude would not tell: XLA's maximum of many forgets what came before what is no number.
+    """
+    are_near = lax.abs(x) <= farthest
+    return lax.cond(lax.reduce_and(are_near, tuple(range(x.ndim))), near, far, x)
 
 
 def polynomial(coefficients: Sequence[float], z: Any) -> Any:
