@@ -119,7 +119,7 @@ def test_one_angle_that_is_far_takes_the_longer_way_for_all(name):
 @pytest.mark.parametrize("name", sorted(NEAR))
 def test_what_is_no_number_does_not_hide_an_angle_that_is_far(name):
     """XLA's maximum of an array forgets what comes before what is no number."""
-    for place in range(0, 3_000, 97):
+    for place in range(0, 3_000, 500):
         x = np.linspace(-1, 1, 4_096, dtype=np.float32)
         x[place] = 1e30
         x[place + 1 : place + 200] = np.nan
