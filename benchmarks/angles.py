@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import jax
@@ -21,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import graphopt
-from benchmarks.dispatch import heads, row
+from benchmarks.dispatch import heads, row, waited
 from benchmarks.progress import counted, ended
 from graphopt.forms import enabled
 from graphopt.forms.table import ALL
@@ -57,24 +55,13 @@ def ways(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> list[Any]:
         graphopt.uninstall()
 
 
-def seconds(program: Any, x: jax.Array) -> float:
-    """Of one call, the mean of several."""
-    calls = max(3, ELEMENTS // x.size)
-    return sum(_timed(program, x) for _ in range(calls)) / calls
-
-
-def _timed(program: Any, x: jax.Array) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(program(x))
-    return time.perf_counter() - start
-
-
 def cell(programs: list[Any], x: jax.Array) -> str:
     """Nanoseconds per element of both, and their ratio."""
+    calls = max(3, ELEMENTS // x.size)
     for program in programs:
-        jax.block_until_ready(program(x))
-    rounds = [[seconds(program, x) for program in programs] for _ in range(ROUNDS)]
-    default, installed = 1e9 * np.median(rounds, axis=0) / x.size
+        waited(program, x, 1)
+    rounds = [[waited(program, x, calls) for program in programs] for _ in range(ROUNDS)]
+    default, installed = 1e3 * np.median(rounds, axis=0) / x.size
     ratio = np.median([a / b for a, b in rounds])
     return f"{default:.1f} / {installed:.1f}: {ratio:.2f}x"
 
@@ -93,12 +80,9 @@ def main() -> int:
         for name, length in rest:
             unit = rng.uniform(-1, 1, length)
             programs = ways(FUNCTIONS[name], jnp.asarray(unit, jnp.float32))
-            row([name, f"{length:,}", *map(partial(_at, programs, unit), ANGLES)])
+            arrays = [jnp.asarray(most * unit, jnp.float32) for most in ANGLES]
+            row([name, f"{length:,}", *(cell(programs, x) for x in arrays)])
     return 0
-
-
-def _at(programs: list[Any], unit: Any, most: float) -> str:
-    return cell(programs, jnp.asarray(most * unit, jnp.float32))
 
 
 if __name__ == "__main__":
