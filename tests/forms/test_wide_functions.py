@@ -96,15 +96,15 @@ def test_angles_that_are_near_take_the_shorter_way(name, scale):
     quarters = np.arange(1, 400_000) * (np.pi / 2)
     zeros = quarters[quarters < scale].astype(np.float32)
     around = [zeros, np.nextafter(zeros, np.float32(0)), np.nextafter(zeros, np.float32(np.inf))]
-    edges = np.array([*SMALL, np.inf, np.nan], np.float32)
+    edges = np.array(SMALL, np.float32)
     x = np.concatenate([edges, rng.uniform(0, scale, 50_000), *around]).astype(np.float32)
+    x = x[x <= scale]
     x = np.concatenate([x, -x])
-    x = x[~(np.abs(x) > scale) | np.isinf(x)]
-    found = computed(name, x)
-    assert errors(name, found, x).max() < 0.501
+    assert np.abs(x).max() <= circular.FARTHEST
     with jax.enable_x64(True):
         near = np.asarray(jax.jit(NEAR[name])(x))
-    np.testing.assert_array_equal(found, near)
+    assert errors(name, near, x).max() < 0.501
+    np.testing.assert_array_equal(computed(name, x), near)
 
 
 @pytest.mark.parametrize("name", sorted(NEAR))

@@ -1,8 +1,9 @@
 """Sine, cosine and tangent of double precision in vector code.
 
 The angle is reduced by multiples of a quarter turn, cut into pieces whose products with the multiple are
-exact (Cody and Waite), to about 2^-120; polynomials and their last sums follow fdlibm's kernels. Angles
-beyond `FARTHEST` are left to XLA. All of it must be traced under ``jax.enable_x64(True)``.
+exact (Cody and Waite), to about 2^-120; polynomials and their last sums follow fdlibm's kernels. Arrays with
+an angle beyond `FARTHEST`, or that is no number, are left to XLA. All of it must be traced under
+``jax.enable_x64(True)``.
 """
 
 from __future__ import annotations

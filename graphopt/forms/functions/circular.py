@@ -1,6 +1,6 @@
 """Sine, cosine and tangent of single precision, in vector code of double precision.
 
-Where every angle of an array is at most `FARTHEST`, angles are reduced by multiples of half a turn in two
+Where all angles of an array are numbers up to `FARTHEST`, they are reduced by multiples of half a turn in two
 pieces: the product of the first with the multiple is exact (Cody and Waite). Else the angle in half turns,
 modulo two, is taken from seven exact products: 1 / pi is cut into pieces of 29 bits, and the product of 24
 bits with 29 is exact in a double, as is its remainder by two (Payne and Hanek's reduction with fixed pieces).

@@ -233,11 +233,11 @@ class ClusterFormer:
     def _left_bare(self, node: int) -> bool:
         """True for an operation that XLA left outside any fusion, where nothing is decided anew.
 
-        New operations stand bare in a module that is read again: jaxlib 0.12 wants them in kernels.
+        Beside native code these are concatenations, written block by block there, in a fusion element by
+        element. New ones stand bare in a module that is read again: jaxlib 0.12 wants them in kernels.
         """
-        kept = self.graph.ops[node].name == "concatenate" and not (
-            self.read_again or self.joins[node] or self.loop_kernel[node]
-        )
+        anew = self.read_again or self.joins[node] or self.loop_kernel[node]
+        kept = self.graph.ops[node].name == "concatenate" and not anew
         return (
             self.graph.source.bare[node]
             and (kept or self.kinds[self.unit[node]] is UnitKind.NATIVE)
