@@ -97,6 +97,8 @@ class Form:
         apart: its result stands in a kernel of its own, but in loops. What reads it would compute its simple
             operations anew, and may be no vector code: that takes up to ten times as long, the trip through
             memory up to 1.25 times. In loops kernels are best joined.
+        joined: those of its primitives that do not stand apart all the same: XLA chooses between the form and
+            its own way, which is joined with what reads it if it is chosen.
         unlike: names of rules that say that an operation is of another kind: no report tells of it.
         by_body: what XLA's way takes depends on `Operation.in_body`.
         of_program: it holds equations of the program, which are lowered in their own best forms.
@@ -111,6 +113,11 @@ class Form:
     exact: bool
     accuracy: str = ""
     apart: bool = False
+    joined: frozenset[str] = frozenset()
     unlike: frozenset[str] = frozenset()
     by_body: bool = False
     of_program: bool = False
+
+    def stands_apart(self, operation: Operation) -> bool:
+        """Whether the result of an operation is kept in a kernel of its own."""
+        return self.apart and operation.primitive not in self.joined and not operation.in_loop

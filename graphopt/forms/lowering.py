@@ -274,7 +274,7 @@ def _written(choice: Choice, ctx: Any, args: Any, use: Use) -> Any | None:
 
     def compute(*operands: Any) -> list[Any]:
         results = list(form.compute(choice.operation, operands))
-        if form.apart and not choice.operation.in_loop:
+        if form.stands_apart(choice.operation):
             results = [jax.lax.optimization_barrier(result) for result in results]
         found = [(tuple(r.shape), np.dtype(r.dtype)) for r in results]
         wanted = [(r.dims, r.dtype) for r in choice.operation.results]

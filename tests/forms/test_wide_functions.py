@@ -237,6 +237,7 @@ def test_remainders_by_a_power_of_two_stay_with_xla(y, stays):
         text = jax.jit(lambda x: x % y).lower(jnp.zeros((1024, 64))).compile().as_text()
     assert len(chosen) == 1
     assert ("conditional" not in text and "f64" not in text) is stays
+    assert (text.count(" fusion(") == 1) is stays
 
 
 @pytest.mark.parametrize("name", [*sorted(TRUE), "rem"])

@@ -99,5 +99,6 @@ FORM: Final = Form(
     "some, are kept or, in arc tangents, taken for zero beside others; remainders are bit-equal; log gamma, "
     "digamma and the inverse error function are XLA's approximations, equal to some 1e-15",
     apart=True,
+    joined=frozenset({"rem"}),
     unlike=frozenset({"double-function-type"}),
 )

@@ -104,5 +104,6 @@ FORM: Final = Form(
     "functions lose some; near the zeros of log gamma and digamma below zero some 1e-15; other special "
     "values are XLA's; remainders are bit-equal; parts of complex numbers are within 0.51 units",
     apart=True,
+    joined=frozenset({"rem"}),
     unlike=frozenset({"wide-function-real"}),
 )
