@@ -11,6 +11,7 @@ from graphopt import jax_private, xla_hook
 from graphopt.errors import GraphOptError
 from graphopt.machine.cost_rows import measured_key
 from graphopt.outcomes import Ledger, ModuleRecord, Report
+from graphopt.plugin.blas_threads import BlasThreads
 from graphopt.plugin.forms_in_use import remove_forms, use_forms
 from graphopt.plugin.memory import Memory
 from graphopt.plugin.modules import handle
@@ -34,6 +35,7 @@ def install(
     policy_timeout_s: float = 5.0,
     max_instructions: int = 100_000,
     keep_async: bool = False,
+    keep_blas_threads: bool = False,
     forms: bool | str = True,
     store: str | os.PathLike[str] | Store | Literal[False] | None = None,
     record: Record | None = None,
@@ -55,6 +57,10 @@ def install(
         keep_async: every call returns before its program ends, as with XLA's default. Otherwise programs
             of less than an estimated 0.15 ms run on the thread that calls them, which takes less time than to
             wake it when they end, but leaves no time for other work meanwhile.
+        keep_blas_threads: SciPy's OpenBLAS, which computes factorizations and eigenvalues for XLA, keeps its
+            threads. Otherwise it goes on with one, in all of this process, where a trial at the first such
+            program finds that its threads keep each other waiting. OPENBLAS_NUM_THREADS or OMP_NUM_THREADS
+            in the environment leave them alone as well.
         forms: operations that XLA computes slowly are lowered in another form where that is faster by
             estimate; results are equal to rounding. False for none, or names of forms with commas
             between: those alone, or all but those with a minus in front (``"-convolution-shifts"``).
@@ -117,6 +123,7 @@ def install(
             subscription,
             memory,
             recorder,
+            None if keep_blas_threads else BlasThreads(note),
         )
         use_forms(names)
 
@@ -187,6 +194,8 @@ def uninstall() -> None:
                 installed.recorder.close()
             jax_private.reset_cache_key_hook()
             remove_forms()
+            if installed.blas_threads is not None:
+                installed.blas_threads.restore()
 
 
 def report() -> Report:

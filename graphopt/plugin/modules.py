@@ -104,6 +104,8 @@ def _answer(
     data: bytes, installed: Installation, start: float
 ) -> tuple[ModuleRecord, bytes | None]:
     """What was answered before, else what is decided now."""
+    if installed.blas_threads is not None:
+        installed.blas_threads.look(data)
     memory = installed.memory
     found = memory.find(data) if len(data) >= MIN_BYTES else None
     key: Key | None

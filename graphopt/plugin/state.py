@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from graphopt import xla_hook
 from graphopt.outcomes import Ledger
+from graphopt.plugin.blas_threads import BlasThreads
 from graphopt.plugin.memory import Memory
 from graphopt.policy import NamedPolicy
 
@@ -32,6 +33,7 @@ class Installation:
         subscription: our place in XLA's hook.
         memory: answers given before.
         recorder: leaves modules in the store's queue; None where that was not asked for.
+        blas_threads: takes threads away from BLAS where they stall; None where they are to be kept.
     """
 
     policy: NamedPolicy
@@ -44,6 +46,7 @@ class Installation:
     subscription: xla_hook.Subscription
     memory: Memory = field(default_factory=Memory)
     recorder: Recorder | None = None
+    blas_threads: BlasThreads | None = None
 
 
 @dataclass

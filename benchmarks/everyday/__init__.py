@@ -1,0 +1,1 @@
+"""Programs of many kinds as people write them, none of a library."""

@@ -1,0 +1,121 @@
+"""Threads of the BLAS behind XLA's factorizations, where they keep each other waiting.
+
+XLA:CPU hands factorizations, triangular solves and eigenvalues to SciPy's LAPACK. OpenBLAS shares even
+those of small matrices among threads that spin until the others are done. Where two of them stand on one
+core, as happens in virtual machines and containers, every call takes a time slice of the scheduler:
+milliseconds for what one thread does in microseconds. Whether that is so is tried when a module calls LAPACK;
+if it is, SciPy's OpenBLAS goes on with one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+_logger = logging.getLogger("graphopt")
+
+ORDER: Final = 128
+"""Order of the matrices of the trial: OpenBLAS shares them, and one thread takes 0.1 ms."""
+
+CALLS: Final = 9
+"""So many solves are timed on all threads, or fewer once the verdict is certain."""
+
+STALL_S: Final = 1e-3
+"""A longer solve of the trial has waited for a time slice; threads that have cores wake in 0.1 ms."""
+
+LOOKS: Final = 8
+"""So many modules are an occasion to try: threads that have stood well may stand badly later."""
+
+_CALLED: Final = b"lapack_"
+VARIABLES: Final = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+"""With them users say themselves how many threads they want."""
+
+
+class BlasThreads:
+    """The threads of SciPy's OpenBLAS in this process, from `install` to `uninstall`."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._lock = threading.Lock()
+        self._looks = 0 if any(os.environ.get(name) for name in VARIABLES) else LOOKS
+        self._limited: list[tuple[Any, int]] = []
+
+    def look(self, data: bytes) -> None:
+        """Tries the threads if a module calls LAPACK; takes them away if they stall."""
+        if not self._looks or _CALLED not in data:
+            return
+        with self._lock:
+            try:
+                if self._looks:
+                    self._try()
+            except Exception:
+                self._looks = 0
+                _logger.exception("the threads of OpenBLAS were not tried")
+
+    def _try(self) -> None:
+        self._looks -= 1
+        libraries = [found for found in openblas_of_scipy() if found.num_threads > 1]
+        if not libraries:
+            self._looks = 0
+        elif is_stalled(timed_solves()):
+            self._looks = 0
+            self._limit(libraries)
+
+    def _limit(self, libraries: Sequence[Any]) -> None:
+        for library in libraries:
+            self._limited.append((library, library.num_threads))
+            library.set_num_threads(1)
+        self._note(
+            "factorizations run on one thread: those of SciPy's OpenBLAS keep each other waiting on this "
+            "machine; install(keep_blas_threads=True) leaves them alone"
+        )
+
+    def restore(self) -> None:
+        """Gives the threads back that were taken away."""
+        with self._lock:
+            self._looks = 0
+            for library, threads in self._limited:
+                library.set_num_threads(threads)
+            self._limited.clear()
+
+
+def openblas_of_scipy() -> list[Any]:
+    """The OpenBLAS that SciPy has brought along, or else any that is loaded; controllers of threadpoolctl."""
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController().select(internal_api="openblas").lib_controllers
+    own = [library for library in found if f"{os.sep}scipy" in library.filepath]
+    return own or list(found)
+
+
+def timed_solves() -> list[float]:
+    """Seconds of triangular solves, by the number of threads that is set."""
+    import numpy as np
+    from scipy.linalg import blas
+
+    matrix = np.asfortranarray(np.tril(np.ones((ORDER, ORDER), np.float32)))
+    right = np.ones((ORDER, ORDER), np.float32, order="F")
+    seconds: list[float] = []
+    while len(seconds) < CALLS and not _certain(seconds):
+        start = time.perf_counter()
+        blas.strsm(1.0, matrix, right, lower=1)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def is_stalled(seconds: Sequence[float]) -> bool:
+    """Whether most solves of a trial have waited for a time slice."""
+    return 2 * _waited(seconds) > CALLS
+
+
+def _certain(seconds: Sequence[float]) -> bool:
+    waited = _waited(seconds)
+    return 2 * waited > CALLS or 2 * (len(seconds) - waited) > CALLS
+
+
+def _waited(seconds: Sequence[float]) -> int:
+    return sum(s > STALL_S for s in seconds)

@@ -1,0 +1,104 @@
+"""Threads of SciPy's OpenBLAS: taken away where they stall, given back by uninstall."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.outcomes import Outcome
+from graphopt.plugin import blas_threads
+from graphopt.plugin.blas_threads import CALLS, STALL_S, VARIABLES, is_stalled, openblas_of_scipy
+
+STALLED = [8 * STALL_S] * CALLS
+WELL = [STALL_S / 10] * CALLS
+
+
+pytestmark = pytest.mark.usefixtures("clean_plugin")
+
+
+@pytest.fixture(autouse=True)
+def no_word_of_the_user(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def library():
+    """SciPy's OpenBLAS with two threads, as it was afterwards."""
+    jnp.linalg.cholesky(jnp.eye(2)).block_until_ready()  # loads it
+    (found, *_) = openblas_of_scipy()
+    before = found.num_threads
+    found.set_num_threads(2)
+    yield found
+    found.set_num_threads(before)
+
+
+def factorized(order: int) -> np.ndarray:
+    matrix = np.eye(order, dtype=np.float32) * 4
+    return np.asarray(jax.jit(lambda x: jnp.linalg.cholesky(x) * 2 + order)(matrix))
+
+
+def notes() -> str:
+    return str(graphopt.report())
+
+
+def test_threads_that_stall_are_taken_away_until_uninstall(library, monkeypatch):
+    monkeypatch.setattr(blas_threads, "timed_solves", lambda: STALLED)
+    graphopt.install(store=False)
+    jax.jit(lambda x: x + 1)(np.arange(7))
+    assert library.num_threads == 2  # nothing calls LAPACK yet
+    np.testing.assert_allclose(factorized(5), np.eye(5) * 4 + 5)
+    assert library.num_threads == 1
+    assert "factorizations run on one thread" in notes()
+    graphopt.uninstall()
+    assert library.num_threads == 2
+
+
+def test_threads_that_stand_well_stay_and_are_tried_again_later(library, monkeypatch):
+    answers = [WELL, STALLED]
+    monkeypatch.setattr(blas_threads, "timed_solves", lambda: answers.pop(0))
+    graphopt.install(store=False)
+    factorized(6)
+    assert library.num_threads == 2
+    assert "factorizations" not in notes()
+    factorized(7)
+    assert library.num_threads == 1
+
+
+@pytest.mark.parametrize("word", ["argument", *VARIABLES])
+def test_threads_that_the_user_wants_are_left_alone(library, monkeypatch, word):
+    if word != "argument":
+        monkeypatch.setenv(word, "2")
+    monkeypatch.setattr(blas_threads, "timed_solves", lambda: STALLED)
+    graphopt.install(store=False, keep_blas_threads=word == "argument")
+    factorized(8)
+    assert library.num_threads == 2
+
+
+def test_a_trial_that_fails_costs_no_program_anything(library, monkeypatch):
+    def fails():
+        raise OSError("no such library")
+
+    monkeypatch.setattr(blas_threads, "timed_solves", fails)
+    graphopt.install(store=False)
+    np.testing.assert_allclose(factorized(9), np.eye(9) * 4 + 9)
+    assert library.num_threads == 2
+    assert {record.outcome for record in graphopt.report().records} <= {
+        Outcome.KEPT,
+        Outcome.REWRITTEN,
+    }
+
+
+def test_most_solves_must_have_waited():
+    half = CALLS // 2
+    assert is_stalled(STALLED)
+    assert is_stalled(STALLED[: half + 1] + WELL[:half])
+    assert not is_stalled(STALLED[:half] + WELL[: half + 1])
+
+
+def test_a_trial_ends_when_it_is_certain(library):
+    library.set_num_threads(1)
+    seconds = blas_threads.timed_solves()
+    assert CALLS // 2 < len(seconds) <= CALLS
+    assert all(s > 0 for s in seconds)
