@@ -3,8 +3,8 @@
     python -m benchmarks.blas_threads [--only svd] [--rounds 3]
 
 `install()` takes threads away from SciPy's OpenBLAS where they keep each other waiting, in the whole process:
-so default and installed cannot be measured in one. Each cell: milliseconds, median over processes of the median
-call, by default / installed, and the ratio of these medians.
+so default and installed cannot be measured in one. Each cell: milliseconds, median over processes of the
+median call, by default / installed, and the ratio of these medians.
 """
 
 from __future__ import annotations

@@ -57,8 +57,15 @@ COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 )
 """Beginning of versions of jaxlib -> facts of their code generators; the default has those of the newest."""
 
-QUICK_CALLS: Final = CpuCosts(call_ns=5_000.0, buffer_ns=300.0, library_on_caller_ns=1_700.0)
-"""Machines on which a call of a jitted function takes some microseconds."""
+QUICK_CALLS: Final = CpuCosts(
+    call_ns=5_000.0,
+    buffer_ns=300.0,
+    library_on_caller_ns=1_700.0,
+    scatter_loop_ns=2.3,
+    scatter_loop_element_ns=0.65,
+)
+"""Machines on which a call of a jitted function takes some microseconds, and a value that was just stored is
+read at once."""
 
 CPU_COSTS: Final[tuple[CostRow, ...]] = tuple(
     CostRow(processor, 512, jaxlib, replace(QUICK_CALLS, **COMPILERS.get(jaxlib, {})))

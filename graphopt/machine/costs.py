@@ -336,9 +336,9 @@ class CpuCosts:
     scatter_element_ns: float = fact(
         0.1, "ns per element", "The same for each element of a window beyond one", NATIVE
     )
-    scatter_loop_ns: float = fact(2.3, "ns per window", "A scatter's replacement", NATIVE)
+    scatter_loop_ns: float = fact(8.0, "ns per window", "A scatter's replacement", NATIVE)
     scatter_loop_element_ns: float = fact(
-        0.65, "ns per element", "The same for each element of a window beyond one", NATIVE
+        1.15, "ns per element", "The same for each element of a window beyond one", NATIVE
     )
     top_k_ns: float = fact(8.0, "ns per element", "XLA's call for the largest of rows", NATIVE)
     sort_call_ns: float = fact(100.0, "ns", "A call of XLA's sort", RATES)
