@@ -1,10 +1,10 @@
 """Threads of the BLAS behind XLA's factorizations, where they keep each other waiting.
 
 XLA:CPU hands factorizations, triangular solves and eigenvalues to SciPy's LAPACK. OpenBLAS shares even
-those of small matrices among threads that spin until the others are done. Where two of them stand on one
-core, as happens in virtual machines and containers, every call takes a time slice of the scheduler:
-milliseconds for what one thread does in microseconds. Whether that is so is tried when a module calls LAPACK;
-if it is, SciPy's OpenBLAS goes on with one thread.
+those of small matrices among threads that spin until the others are done. Where two of them have one core, as
+in containers with a quota, in workers that were pinned late, and beside other programs, every call takes a
+time slice of the scheduler: milliseconds for what one thread does in microseconds. Whether that is so is
+tried when a module calls LAPACK; if it is, SciPy's OpenBLAS goes on with one thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 _logger = logging.getLogger("graphopt")
@@ -21,13 +22,16 @@ _logger = logging.getLogger("graphopt")
 ORDER: Final = 128
 """Order of the matrices of the trial: OpenBLAS shares them, and one thread takes 0.1 ms."""
 
-CALLS: Final = 9
-"""So many solves are timed on all threads, or fewer once the verdict is certain."""
+SETTLING: Final = 6
+"""So many solves may wait: threads that were asleep on one core are moved to others meanwhile."""
 
-STALL_S: Final = 1e-3
+CALLS: Final = 8
+"""So many more must wait, every one of them."""
+
+STALL_S: Final = 5e-4
 """A longer solve of the trial has waited for a time slice; threads that have cores wake in 0.1 ms."""
 
-LOOKS: Final = 8
+LOOKS: Final = 4
 """So many modules are an occasion to try: threads that have stood well may stand badly later."""
 
 _CALLED: Final = b"lapack_"
@@ -61,7 +65,7 @@ class BlasThreads:
         libraries = [found for found in openblas_of_scipy() if found.num_threads > 1]
         if not libraries:
             self._looks = 0
-        elif is_stalled(timed_solves()):
+        elif are_stalled(timed_solves()):
             self._looks = 0
             self._limit(libraries)
 
@@ -92,30 +96,20 @@ def openblas_of_scipy() -> list[Any]:
     return own or list(found)
 
 
-def timed_solves() -> list[float]:
-    """Seconds of triangular solves, by the number of threads that is set."""
+def timed_solves() -> Iterator[float]:
+    """Seconds of triangular solves, one after the other, by the number of threads that is set."""
     import numpy as np
     from scipy.linalg import blas
 
     matrix = np.asfortranarray(np.tril(np.ones((ORDER, ORDER), np.float32)))
     right = np.ones((ORDER, ORDER), np.float32, order="F")
-    seconds: list[float] = []
-    while len(seconds) < CALLS and not _certain(seconds):
+    while True:
         start = time.perf_counter()
         blas.strsm(1.0, matrix, right, lower=1)
-        seconds.append(time.perf_counter() - start)
-    return seconds
+        yield time.perf_counter() - start
 
 
-def is_stalled(seconds: Sequence[float]) -> bool:
-    """Whether most solves of a trial have waited for a time slice."""
-    return 2 * _waited(seconds) > CALLS
-
-
-def _certain(seconds: Sequence[float]) -> bool:
-    waited = _waited(seconds)
-    return 2 * waited > CALLS or 2 * (len(seconds) - waited) > CALLS
-
-
-def _waited(seconds: Sequence[float]) -> int:
-    return sum(s > STALL_S for s in seconds)
+def are_stalled(seconds: Iterable[float]) -> bool:
+    """Whether solves keep waiting for time slices; looks at no more of them than it takes to know."""
+    waited = (s > STALL_S for s in islice(seconds, SETTLING + CALLS))
+    return all(late or number < SETTLING for number, late in enumerate(waited))
