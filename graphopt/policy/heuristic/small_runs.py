@@ -77,22 +77,33 @@ def apply(context: Context) -> Edit | None:
 
 
 def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
-    """Makes short kernels native where that is worth it; what it saves per run of the program."""
+    """Makes short kernels native where that is worth it; what it saves per run of the program.
+
+    Products have much code. Where with them it is too much, they are left out.
+    """
     small = [node for node in movable if is_short(now, node, LIMITS.small_kernel_ns)]
-    if len(small) < 2:
+    plain = [node for node in small if now.graph.ops[node].name != "dot"]
+    for roots in (small, plain):
+        saved = _saved_ns(now, roots)
+        if saved > 0.0:
+            wanted.unit[roots] = now.native
+            return saved
+    return 0.0
+
+
+def _saved_ns(now: Context, roots: list[int]) -> float:
+    """Nanoseconds per run that kernels save in native code; 0 where it is not worth its code."""
+    if len(roots) < 2:
         return 0.0
-    executions = now.executions(small[0])
-    saved = (len(small) - 1) * now.costs.thunk_ns * executions
-    saved += _products_gain(now, small) * executions
+    executions = now.executions(roots[0])
+    saved = (len(roots) - 1) * now.costs.thunk_ns * executions
+    saved += _products_gain(now, roots) * executions
     if saved <= LIMITS.min_saved_share * now.program_ns:
         return 0.0
     little = saved <= LIMITS.costly_share * now.program_ns
-    if little and region_code(now, small) > now.model.own_code:
+    if little and region_code(now, roots) > now.model.own_code:
         return 0.0
-    if not _is_earned(now, small, saved):
-        return 0.0
-    wanted.unit[small] = now.native
-    return saved
+    return saved if _is_earned(now, roots, saved) else 0.0
 
 
 def _is_earned(now: Context, roots: list[int], saved: float) -> bool:
