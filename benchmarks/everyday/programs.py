@@ -2,9 +2,9 @@
 
     graphopt evaluate --workloads benchmarks.everyday.programs:MIDDLE --policy shipped --budget-s 0
 
-``WORKLOADS`` has each at two or three sizes, ``MIDDLE`` at one: the second. A builder returns ``(fn, args)``: a
-pure function and arrays made from fixed seeds. None is of a library, and none was written with a compiler in
-mind.
+``WORKLOADS`` has each at two or three sizes, ``MIDDLE`` at one: the second. A builder returns ``(fn, args)``:
+a pure function and arrays made from fixed seeds. None is of a library, and none was written with a compiler
+in mind.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ class BlasThreads:
         self._note = note
         self._lock = threading.Lock()
         self._looks = 0 if any(os.environ.get(name) for name in VARIABLES) else LOOKS
+        self._libraries: list[Any] | None = None
         self._limited: list[tuple[Any, int]] = []
 
     def look(self, data: bytes) -> None:
@@ -62,15 +63,17 @@ class BlasThreads:
 
     def _try(self) -> None:
         self._looks -= 1
-        libraries = [found for found in openblas_of_scipy() if found.num_threads > 1]
-        if not libraries:
+        if self._libraries is None:
+            self._libraries = openblas_of_scipy()
+        shared = [library for library in self._libraries if library.num_threads > 1]
+        if not shared:
             self._looks = 0
         elif are_stalled(timed_solves()):
             self._looks = 0
-            self._limit(libraries)
+            self._limit(shared)
 
-    def _limit(self, libraries: Sequence[Any]) -> None:
-        for library in libraries:
+    def _limit(self, shared: Sequence[Any]) -> None:
+        for library in shared:
             self._limited.append((library, library.num_threads))
             library.set_num_threads(1)
         self._note(
