@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.special import logsumexp
-from support.captures import normal
+from support.captures import capture, normal
 from support.stepping import check_acts, edit_of, fields_of, loop
 
 NAME = "small runs"
@@ -40,3 +41,19 @@ def test_what_python_unrolled_is_left_alone_where_it_would_compile_many_times_as
         return rows, columns
 
     assert edit_of(NAME, transport, normal(40, 40)) is None
+
+
+def test_products_whose_code_is_too_much_are_left_out():
+    def decoded(x, layers, last):
+        def step(_, x):
+            for layer in layers:
+                x = jnp.tanh(jnp.cumsum(x[::-1])[::-1] * 0.01) @ layer
+            return x + (jnp.resize(x, len(last)) @ last)[: len(x)]
+
+        return lax.fori_loop(0, 64, step, x)
+
+    args = normal(128), normal(8, 128, 128), normal(512, 512)
+    edit = check_acts(NAME, decoded, *args)
+    graph = capture(decoded, *args).graph
+    nodes = [node for change in edit.changes if change.field == "unit" for node in change.nodes]
+    assert len(nodes) > 8 and not any(graph.ops[node].name == "dot" for node in nodes)
