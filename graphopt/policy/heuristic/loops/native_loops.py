@@ -31,7 +31,8 @@ class Limits:
     work that both do alike, and so on. Below 1 for short iterations, because one function also saves what the
     estimate does not know, such as arrays that stay in the caches; with longer ones there is less to save,
     and two cores to lose. That credit does not make up for what is known to be lost, such as the library's
-    reductions. As much work as the matrix products take counts in full: they save nothing there.
+    reductions. As much work as the matrix products take counts in full, and so does what XLA splits over
+    cores: they save nothing there.
     """
 
     short_ns: float = limit(50_000.0, "ns", "longest short iteration")
@@ -104,7 +105,7 @@ def _pays(context: Context, loop: int, cost: LoopCosts, chains: list[Chain]) -> 
     iterations = trips(context.graph, model.callees[loop][0])
     margin = LIMITS.margin(default / max(iterations, 1.0))
     known = cost.native_dot_ns + cost.reduced_ns
-    rest = max(0.0, work - cost.native_dot_ns)
+    rest = max(0.0, work - cost.native_dot_ns - cost.parallel_ns)
     credit = (1.0 - margin) * rest
     if credit > 0.0:
         credit = max(0.0, credit - max(0.0, cost.reduced_ns))

@@ -59,6 +59,16 @@ def test_a_program_without_a_loop_stays():
     assert edit_of(NAME, jnp.tanh, normal(64, 64)) is None
 
 
+def test_a_loop_whose_work_is_split_over_cores_stays():
+    def sieve(numbers):
+        def strike(i, prime):
+            return jnp.where(prime[i], prime & ~((numbers % i == 0) & (numbers > i)), prime)
+
+        return jax.lax.fori_loop(2, 142, strike, numbers >= 2)
+
+    assert edit_of(NAME, sieve, jnp.arange(20_000)) is None
+
+
 def test_a_loop_of_large_products_stays():
     def products(x):
         return jax.lax.fori_loop(0, 20, lambda _, c: jnp.tanh(c @ x), x)
