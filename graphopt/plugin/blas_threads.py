@@ -74,19 +74,21 @@ class BlasThreads:
 
     def _limit(self, shared: Sequence[Any]) -> None:
         for library in shared:
-            self._limited.append((library, library.num_threads))
-            library.set_num_threads(1)
-        self._note(
-            "factorizations run on one thread: those of SciPy's OpenBLAS keep each other waiting on this "
-            "machine; install(keep_blas_threads=True) leaves them alone"
-        )
+            before = library.num_threads
+            if set_threads(library, 1):
+                self._limited.append((library, before))
+        if self._limited:
+            self._note(
+                "factorizations run on one thread: those of SciPy's OpenBLAS keep each other waiting on "
+                "this machine; install(keep_blas_threads=True) leaves them alone"
+            )
 
     def restore(self) -> None:
         """Gives the threads back that were taken away."""
         with self._lock:
             self._looks = 0
             for library, threads in self._limited:
-                library.set_num_threads(threads)
+                set_threads(library, threads)
             self._limited.clear()
 
 
@@ -97,6 +99,19 @@ def openblas_of_scipy() -> list[Any]:
     found = ThreadpoolController().select(internal_api="openblas").lib_controllers
     own = [library for library in found if f"{os.sep}scipy" in library.filepath]
     return own or list(found)
+
+
+def set_threads(library: Any, threads: int) -> bool:
+    """Sets how many threads a library uses in the whole process; False where another thread has its word.
+
+    Newer versions of threadpoolctl listen to one thread, the first that has asked, until it hands that back.
+    XLA calls the hook on a thread of its own; `uninstall` comes from another.
+    """
+    library.set_num_threads(threads)
+    hand_back = getattr(library, "clear_controlling_thread", None)
+    if hand_back is not None:
+        hand_back()
+    return bool(library.num_threads == threads)
 
 
 def timed_solves() -> Iterator[float]:

@@ -2,12 +2,14 @@
 
 import os
 import textwrap
+import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.processes import run_python
+from threadpoolctl import threadpool_limits
 
 import graphopt
 from graphopt.outcomes import Outcome
@@ -17,8 +19,10 @@ from graphopt.plugin.blas_threads import (
     SETTLING,
     STALL_S,
     VARIABLES,
+    BlasThreads,
     are_stalled,
     openblas_of_scipy,
+    set_threads,
 )
 
 STALLED = [8 * STALL_S] * (SETTLING + CALLS)
@@ -40,9 +44,9 @@ def library():
     jnp.linalg.cholesky(jnp.eye(2)).block_until_ready()  # loads it
     (found, *_) = openblas_of_scipy()
     before = found.num_threads
-    found.set_num_threads(2)
+    set_threads(found, 2)
     yield found
-    found.set_num_threads(before)
+    set_threads(found, before)
 
 
 def factorized(order: int) -> np.ndarray:
@@ -101,6 +105,25 @@ def test_a_trial_that_fails_costs_no_program_anything(library, monkeypatch):
     }
 
 
+def test_another_thread_that_has_set_threads_keeps_its_word(library, monkeypatch):
+    monkeypatch.setattr(blas_threads, "timed_solves", lambda: STALLED)
+    if not hasattr(library, "clear_controlling_thread"):
+        pytest.skip("this threadpoolctl listens to every thread")
+    found = []
+
+    def look():
+        threads = BlasThreads(found.append)
+        threads.look(b"lapack_spotrf_ffi")
+        threads.restore()
+
+    with threadpool_limits(2):
+        asking = threading.Thread(target=look)
+        asking.start()
+        asking.join()
+        assert library.num_threads == 2
+    assert found == []
+
+
 def test_all_solves_but_the_first_must_have_waited():
     assert are_stalled(STALLED)
     assert are_stalled(WELL[:SETTLING] + STALLED[:CALLS])
@@ -120,11 +143,11 @@ TRIED_ON_ONE_CORE = """
     import jax.numpy as jnp
 
     import graphopt
-    from graphopt.plugin.blas_threads import openblas_of_scipy
+    from graphopt.plugin.blas_threads import openblas_of_scipy, set_threads
 
     jnp.linalg.cholesky(jnp.eye(2)).block_until_ready()
     (library, *_) = openblas_of_scipy()
-    library.set_num_threads(2)
+    set_threads(library, 2)
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), [min(os.sched_getaffinity(0))])
     graphopt.install(store=False)
