@@ -5,7 +5,7 @@
 `install()` takes threads away from SciPy's OpenBLAS where they keep each other waiting, in the whole process:
 so default and installed cannot be measured in one. Each cell: milliseconds, median over processes of the
 median call, by default / installed, and the ratio of these medians. ``--pinned`` gives all threads one core:
-so have workers that are pinned after they have started, and containers with a quota.
+so have workers that are pinned after they have started.
 """
 
 from __future__ import annotations

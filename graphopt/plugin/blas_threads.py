@@ -2,9 +2,9 @@
 
 XLA:CPU hands factorizations, triangular solves and eigenvalues to SciPy's LAPACK. OpenBLAS shares even
 those of small matrices among threads that spin until the others are done. Where two of them have one core, as
-in containers with a quota, in workers that were pinned late, and beside other programs, every call takes a
-time slice of the scheduler: milliseconds for what one thread does in microseconds. Whether that is so is
-tried when a module calls LAPACK; if it is, SciPy's OpenBLAS goes on with one thread.
+in workers that were pinned after they had started, every call takes a time slice of the scheduler:
+milliseconds for what one thread does in microseconds. Whether that is so is tried when a module calls LAPACK;
+if it is, SciPy's OpenBLAS goes on with one thread.
 """
 
 from __future__ import annotations
