@@ -7,7 +7,7 @@
 An elementwise operation is a program of one loop, kept on one core, at two sizes; the difference of their
 times over the difference of their elements takes the cost of the call away. A matrix product is run again
 and again in a loop: by the matrix library, as plain loops in native code, and there in blocks. Overlapping
-windows: by XLA's loop kernel and in native code, and as shifted arrays in both.
+windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in both.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from graphopt.hlo import Decisions, Graph, build_graph
 from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import UnitKind, unit_index
+from graphopt.measure import compile_with
 from graphopt.measure.children.runner import Runner
 from graphopt.store import Store
 
@@ -195,7 +196,10 @@ def print_products(store: Store) -> None:
 
 
 def window_ns(name: str, store: Store) -> list[float]:
-    """Nanoseconds per element: loop kernel, native, and as shifted arrays both; from two sizes."""
+    """Nanoseconds per element: loop kernel and native, as it is, as shifted arrays, and as a loop over rows.
+
+    From two sizes; nan where a form is not legal.
+    """
     shape, window, padding, combine = WINDOWS[name]
 
     def fn(x: Any) -> Any:
@@ -204,29 +208,41 @@ def window_ns(name: str, store: Store) -> list[float]:
 
     rng, times = np.random.default_rng(0), []
     for size in SIZES:
-        data, inputs = make_subject(fn, (rng.random(size).astype(np.float32),)).modules[0]
+        inputs = (rng.random(size).astype(np.float32),)
+        data = compile_with(fn, inputs).modules[0]  # where jax lowers windows as XLA has them
         graph = build_graph(data)
-        code = CODE["window-doubling"]
-        codes = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
-        forms = (graph.default, graph.default.with_changes(restructure=codes))
-        kinds = (UnitKind.LOOP, UnitKind.NATIVE)
         with Runner(data, inputs, store) as runner:
             runner.start()
             times.append(
-                [median_s(runner, all_in(graph, form, kind)) for form in forms for kind in kinds]
+                [
+                    median_s(runner, all_in(graph, form, kind)) if form else math.nan
+                    for form in window_forms(graph)
+                    for kind in (UnitKind.LOOP, UnitKind.NATIVE)
+                ]
             )
     return [1e9 * (b - a) / (SIZES[1] - SIZES[0]) for a, b in zip(*times, strict=True)]
+
+
+def window_forms(graph: Graph) -> list[Decisions | None]:
+    """XLA's windows, shifted arrays, and a loop over rows; None where that is not legal."""
+    made: list[Decisions | None] = [graph.default]
+    for name in ("window-doubling", "window-running"):
+        legal = graph.masks.restructure[:, CODE[name]]
+        codes = np.where(legal, CODE[name], 0).astype(np.int8)
+        made.append(graph.default.with_changes(restructure=codes) if legal.any() else None)
+    return made
 
 
 def print_windows(store: Store) -> None:
     """A Markdown table of overlapping windows."""
     print(
-        "| window | loop kernel, ns per element | native | shifted, loop kernels | shifted, native |"
+        "| window | loop kernel, ns per element | native | shifted, loop kernels | shifted, native "
+        "| as a loop, loop kernels | as a loop, native |"
     )
-    print("| --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     with counted(WINDOWS, "windows measured") as rest:
         for name in rest:
-            row = [f"{ns:.2f}" for ns in window_ns(name, store)]
+            row = [f"{ns:.2f}" if ns == ns else "-" for ns in window_ns(name, store)]
             print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 

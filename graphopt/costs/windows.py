@@ -7,12 +7,21 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
+from graphopt.costs.elements import FLOATS
 from graphopt.hlo import Graph
+from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import CpuCosts, own_costs
 
-SHIFTED_MARGIN: Final = 1.5
-"""A window is written as shifted arrays where that is so much faster by the estimate."""
+MARGIN: Final = 1.5
+"""A window is written in another form where that is so much faster by the estimate."""
+
+LEAST_STEPS: Final = 8
+"""The compiler unrolls shorter windows."""
+
+SHIFTED: Final = "window-doubling"
+RUNNING: Final = "window-running"
+KEEP: Final = "keep"
 
 
 @dataclass(frozen=True)
@@ -24,28 +33,38 @@ class WindowCosts:
         plain_ns: as it is in native code.
         shifted_ns: as shifted arrays in native code; None where that is not legal or known to be slow.
         shifted_loop_ns: as shifted arrays in loop kernels, likewise.
+        running_ns: as a loop over the dimension in native code, likewise.
     """
 
     loop_ns: float
     plain_ns: float
     shifted_ns: float | None = None
     shifted_loop_ns: float | None = None
+    running_ns: float | None = None
 
     @property
-    def is_shifted(self) -> bool:
-        """True if shifted arrays are clearly faster in native code."""
-        return self.shifted_ns is not None and SHIFTED_MARGIN * self.shifted_ns < self.plain_ns
+    def native_form(self) -> str:
+        """Name of the restructure that is clearly the fastest in native code; "keep" if none is."""
+        forms = ((SHIFTED, self.shifted_ns), (RUNNING, self.running_ns))
+        best = min(
+            (ns, name) for name, ns in ((KEEP, self.plain_ns / MARGIN), *forms) if ns is not None
+        )
+        return best[1]
 
     @property
     def is_shifted_in_loops(self) -> bool:
-        """The same in loop kernels."""
+        """True if shifted arrays are clearly faster in loop kernels."""
         shifted = self.shifted_loop_ns
-        return shifted is not None and SHIFTED_MARGIN * shifted < self.loop_ns
+        return shifted is not None and MARGIN * shifted < self.loop_ns
 
     @property
     def native_ns(self) -> float:
-        """In native code, in the form that `is_shifted` says."""
-        return self.plain_ns if self.shifted_ns is None or not self.is_shifted else self.shifted_ns
+        """In native code, in the form that `native_form` says."""
+        return {
+            KEEP: self.plain_ns,
+            SHIFTED: self.shifted_ns or self.plain_ns,
+            RUNNING: self.running_ns or self.plain_ns,
+        }[self.native_form]
 
 
 def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> WindowCosts:
@@ -54,29 +73,68 @@ def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Wind
     windows = graph.source.protos[node].window.dimensions
     sizes = [max(1, w.size) for w in windows]
     combined = float(graph.elements[node]) * prod(sizes)
-    plain = WindowCosts(combined * costs.window_loop_ns, combined * costs.window_native_ns)
-    legal = graph.masks.restructure[node, CODE["window-doubling"]]
+    plain = WindowCosts(
+        combined * costs.window_loop_ns,
+        combined * costs.window_native_ns,
+        running_ns=_running_ns(graph, node, sizes, costs),
+    )
+    legal = graph.masks.restructure[node, CODE[SHIFTED]]
     if not legal or not _shifts_well(graph, node, windows, costs):
         return plain
-    passes = 1 + sum((size - 1).bit_length() + size.bit_count() - 1 for size in sizes)
     read = max(graph.elements[node], graph.elements[graph.operand_lists[node][0]])
-    moved = float(passes * read)
+    passes = _passes(sizes) * float(read)
+    ends = passes * costs.shifted_row_ns / _row(graph.dim_lists[node], sizes)
     return replace(
         plain,
-        shifted_ns=moved * costs.shifted_ns,
-        shifted_loop_ns=moved * costs.shifted_loop_ns,
+        shifted_ns=passes * costs.shifted_ns + ends,
+        shifted_loop_ns=passes * costs.shifted_loop_ns + ends,
     )
 
 
+def native_window_ns(dims: Sequence[int], sizes: Sequence[int], costs: CpuCosts) -> float:
+    """Nanoseconds of windows one element apart in native code, plain or as shifted arrays.
+
+    Args:
+        dims: of the result.
+        sizes: of the window, one per dimension.
+        costs: of the machine.
+    """
+    shifted = costs.shifted_ns + costs.shifted_row_ns / _row(dims, sizes)
+    return prod(dims) * min(prod(sizes) * costs.window_native_ns, _passes(sizes) * shifted)
+
+
+def _passes(sizes: Sequence[int]) -> int:
+    """Arrays that are combined to windows of certain sizes, padding among them."""
+    return 1 + sum((size - 1).bit_length() + size.bit_count() - 1 for size in sizes)
+
+
+def _row(dims: Sequence[int], sizes: Sequence[int]) -> int:
+    """Elements that lie one after the other in memory and are shifted together."""
+    moving = [d for d, size in enumerate(sizes) if size > 1]
+    return max(1, prod(dims[max(moving, default=0) :]))
+
+
+def _running_ns(graph: Graph, node: int, sizes: Sequence[int], costs: CpuCosts) -> float | None:
+    """Nanoseconds as a loop over one dimension; None where that is not legal or known to be slow."""
+    if max(sizes) < LEAST_STEPS or not graph.masks.restructure[node, CODE[RUNNING]]:
+        return None
+    return max(sizes) * costs.running_step_ns + float(graph.elements[node]) * costs.running_ns
+
+
 def _shifts_well(graph: Graph, node: int, windows: Sequence[Any], costs: CpuCosts) -> bool:
-    """True for windows where shifted arrays are known to be fast, and that are no cumulative sums.
+    """True for windows where shifted arrays are known to be fast, and that are no sums that accumulate.
 
     Cumulative sums often decide something (where a random number falls among probabilities), so that another
     order of adding can give another result altogether.
     """
-    cumulative = any(
-        w.size > 1 and max(w.padding_low, w.padding_high) >= w.size - 1 for w in windows
-    )
-    rows_stay = windows[-1].size <= 1 or graph.dim_lists[node][-1] >= costs.shifted_row
+    extents = graph.dim_lists[graph.operand_lists[node][0]]
+    cumulative = any(w.size >= n > 1 for w, n in zip(windows, extents, strict=True))
     many = prod(max(1, w.size) for w in windows) >= costs.shifted_window
-    return many and rows_stay and not cumulative and all(w.stride <= 1 for w in windows)
+    ordered = cumulative and not _is_exact(graph, node)
+    return many and not ordered and all(w.stride <= 1 for w in windows)
+
+
+def _is_exact(graph: Graph, node: int) -> bool:
+    """True where combining in another order gives the same bits: integers, maxima and minima."""
+    exact = int(graph.dtype[node]) not in FLOATS
+    return exact or reducer(graph, node) in ("maximum", "minimum")

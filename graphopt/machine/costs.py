@@ -16,6 +16,7 @@ from graphopt.errors import ConfigError
 from graphopt.machine import cost_tables as tables
 from graphopt.machine.facts import fact, numbers
 
+DISPATCH: Final = "python -m benchmarks.dispatch"
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 KERNELS: Final = "python -m benchmarks.kernels"
@@ -42,9 +43,7 @@ class CpuCosts:
     short_thunk_ns: float = fact(
         22.0, "ns", "The same in sequences so short that they run one after the other", CALIBRATE
     )
-    short_sequence: int = fact(
-        8, "kernels", "Longest such sequence", "python -m benchmarks.dispatch"
-    )
+    short_sequence: int = fact(8, "kernels", "Longest such sequence", DISPATCH)
     library_call_ns: float = fact(
         3000.0, "ns", "A call of the kernel library, whose worker threads take part", CALIBRATE
     )
@@ -57,9 +56,7 @@ class CpuCosts:
         "One iteration of a while loop in the thunk executor, beside its kernels",
         CALIBRATE,
     )
-    short_loop_ns: float = fact(
-        25.0, "ns", "The same where its body is a short sequence", CALIBRATE
-    )
+    short_loop_ns: float = fact(25.0, "ns", "The same where its body is short", CALIBRATE)
     bytes_per_ns: float = fact(
         10.0, "bytes per ns", "Memory bandwidth of one core beyond its caches", CALIBRATE
     )
@@ -77,19 +74,16 @@ class CpuCosts:
         24_000.0,
         "ns",
         "What a caller spends itself on one call of a jitted function, which a worker overlaps",
-        "python -m benchmarks.dispatch",
+        DISPATCH,
     )
     buffer_ns: float = fact(
-        1_600.0,
-        "ns",
-        "The same for each array that goes in or comes out",
-        "python -m benchmarks.dispatch",
+        1_600.0, "ns", "The same for each array that goes in or comes out", DISPATCH
     )
     library_on_caller_ns: float = fact(
         15_000.0,
         "ns",
         "What a call of the kernel library takes longer on the thread of the program's caller",
-        "python -m benchmarks.dispatch",
+        DISPATCH,
     )
     split_ns: float = fact(
         15_000.0, "ns", "Handing the parts of one kernel to other threads and waiting", CALIBRATE
@@ -117,6 +111,9 @@ class CpuCosts:
     gather_ns: float = fact(0.6, "ns per element", "An element read at an index", RATES)
     turn_ns: float = fact(
         0.9, "ns per element", "A transpose that changes the order of memory", RATES
+    )
+    divided_turn_ns: float = fact(
+        4.5, "ns per element", "The same of a reshaped array, where places are divided", RATES
     )
     fused_operations_per_ns: float = fact(
         18.0, "operations per ns", "Vectorised operations among others: values stay in registers"
@@ -230,17 +227,19 @@ class CpuCosts:
 
     # Windows.
     window_loop_ns: float = fact(
-        0.27, "ns per element", "An element of a window in a loop kernel", WINDOWS
+        0.8, "ns per element", "An element of a window in a loop kernel", WINDOWS
     )
-    window_native_ns: float = fact(0.08, "ns per element", "The same in native code", WINDOWS)
+    window_native_ns: float = fact(0.8, "ns per element", "The same in native code", WINDOWS)
     shifted_ns: float = fact(
-        0.12, "ns per element", "Combining an array with a shifted one, in native code", WINDOWS
+        0.2, "ns per element", "Combining an array with a shifted one, in native code", WINDOWS
     )
     shifted_loop_ns: float = fact(0.4, "ns per element", "The same in a loop kernel", WINDOWS)
-    shifted_row: int = fact(64, "elements", "Shifts along shorter rows do not vectorise", WINDOWS)
+    shifted_row_ns: float = fact(5.0, "ns per row", "The end of a row in either", WINDOWS)
     shifted_window: int = fact(
-        9, "elements", "Smaller windows are as fast in native code as shifted arrays", WINDOWS
+        2, "elements", "Smaller windows are as fast in native code as shifted arrays", WINDOWS
     )
+    running_ns: float = fact(2.0, "ns per element", "A cumulative operation as a loop", WINDOWS)
+    running_step_ns: float = fact(15.0, "ns", "A step of it", WINDOWS)
     window_split_ns: float = fact(
         5_000.0, "ns", "Handing a part of a window operation to another core", WINDOWS
     )

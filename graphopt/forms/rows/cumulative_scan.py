@@ -61,15 +61,22 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
     if _has_long_rows(operation):
         passes = 1 if length <= _longest(operation) else 2
     elif (block := _block(length)) < length:
-        moved, steps = 2 * costs.turn_ns, block + _steps(-(-length // block))
+        moved, steps = 2 * _turn_ns(operation, -(-length // block), costs), block
+        steps += _steps(-(-length // block))
     if inner < LANES and lanes > inner:
-        moved = 2 * costs.turn_ns
+        moved = moved or 2 * costs.turn_ns
     if moved and inner < LANES and not per_step and x.bytes > costs.cached_bytes // 4:
         # Transposes cost as much as XLA's windows where arrays leave the caches.
         return Times(default, default)
     wide = max(1.0, x.dtype.itemsize / 4)
     per_element = (passes * costs.cumulative_row_ns + moved) * wide + passes * per_step
     return Times(default, x.size * per_element + steps * costs.scan_step_ns)
+
+
+def _turn_ns(operation: Operation, blocks: int, costs: CpuCosts) -> float:
+    """Nanoseconds of bringing an element of a block to its lane, which code divides to find."""
+    outer = prod(operation.operands[0].dims[: operation.params["axis"]])
+    return costs.turn_ns if outer == 1 or blocks.bit_count() == 1 else costs.divided_turn_ns
 
 
 def _has_long_rows(operation: Operation) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from math import prod
+from math import inf, prod
 from typing import Any, Final
 
 import numpy as np
 from jax import lax
 
+from graphopt.costs.windows import native_window_ns
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.machine import CpuCosts
 
@@ -28,6 +29,9 @@ LINE: Final = 16
 """Windows along one dimension of so many elements gain nothing."""
 MAX_DIRECT: Final = 32
 """Longest window that is written out because windows hardly overlap."""
+
+NATIVE_NS: Final = 100_000.0
+"""Windows that take longer on one core are better split."""
 
 RULES: Final = {
     "window-type": "elements are neither single or double precision numbers nor integers",
@@ -96,7 +100,16 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
     along = [size for size in sizes if size > 1]
     if len(along) == 1 and along[0] <= LINE:  # XLA makes vector code of them, too
         default = form
-    return Times(default + beyond, form + beyond)
+    return Times(min(default + beyond, _own_ns(operation, costs)), form + beyond)
+
+
+def _own_ns(operation: Operation, costs: CpuCosts) -> float:
+    """Nanoseconds in native code, where the optimizer puts short windows that XLA left as they are."""
+    sizes, strides = _sizes_and_strides(operation)
+    if any(stride > 1 for stride in strides):
+        return inf
+    found = native_window_ns(operation.results[0].dims, sizes, costs)
+    return found if found <= NATIVE_NS else inf
 
 
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:

@@ -21,6 +21,7 @@ from graphopt.hlo.restructure.rows import (
     loop_kernel,
     pack,
     reduce_windows,
+    running_window,
     scatter,
     sort,
     unroll,
@@ -140,6 +141,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a loop of a quarter of the iterations, each four of the old ones",
         unroll_by.forbids, unroll_by.expand, exact=False,
     ),
+    Restructure(
+        "window-running", frozenset({"reduce-window"}),
+        "a loop over the dimension of a cumulative operation, which carries what was combined so far",
+        running_window.forbids, running_window.expand, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -179,5 +185,6 @@ RULES: Final[dict[str, str]] = {
     **unroll.RULES,
     **unroll_by.RULES,
     **reduce_windows.RULES,
+    **running_window.RULES,
 }
 """Rule name -> message, for all rules that forbid a restructure."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from graphopt.costs.compiling import native_extra_ms
 from graphopt.costs.opaque import is_wall, wall_costs
+from graphopt.costs.windows import KEEP, SHIFTED
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.restructure import CODE
@@ -45,7 +46,7 @@ class Limits:
     earned_runs: float = limit(
         150_000.0, "runs", "in which regions must save what they take longer to compile"
     )
-    long_window_ns: float = limit(100_000.0, "ns", "longer window operations stay in loop kernels")
+    long_window_ns: float = limit(100_000.0, "ns", "longer windows stay in loop kernels")
     min_window_saved_ns: float = limit(
         5_000.0, "ns", "what changing one window operation must save"
     )
@@ -123,23 +124,21 @@ def _place_window(context: Context, wanted: Decisions, node: int) -> float:
     """Gives a window operation outside native code the faster form and unit; what that saves."""
     graph, window = context.graph, context.model.windows[node]
     threads = graph.units[wanted.unit[node]].threads
-    now = window.loop_ns / threads + (context.costs.window_split_ns if threads > 1 else 0.0)
-    allowed = bool(graph.masks.unit[node, context.native])
-    may_move = allowed and window.loop_ns <= LIMITS.long_window_ns
-    if may_move:
-        then, shifted = window.native_ns, window.is_shifted
-    elif window.is_shifted_in_loops and window.shifted_loop_ns is not None:
-        then, shifted = window.shifted_loop_ns / threads, True
-    else:
-        return 0.0
+    handed = context.costs.window_split_ns if threads > 1 else 0.0
+    now = window.loop_ns / threads + handed
+    then, form, unit = now, KEEP, int(wanted.unit[node])
+    if window.is_shifted_in_loops and window.shifted_loop_ns is not None:
+        then, form = window.shifted_loop_ns / threads + handed, SHIFTED
+    allowed = graph.masks.unit[node, context.native] and window.native_ns <= LIMITS.long_window_ns
+    if allowed and window.native_ns < then:
+        then, form, unit = window.native_ns, window.native_form, context.native
     saved: float = (now - then) * context.executions(node)
     least = max(LIMITS.min_window_saved_ns, LIMITS.min_saved_share * context.program_ns)
     if saved <= least:
         return 0.0
-    if may_move:
-        wanted.unit[node] = context.native
-    if shifted:
-        wanted.restructure[node] = CODE["window-doubling"]
+    wanted.unit[node] = unit
+    if form != KEEP:
+        wanted.restructure[node] = CODE[form]
     return saved
 
 
