@@ -177,11 +177,26 @@ RANDOM: Final = {
     "choice": lambda x: jax.random.choice(_key(x), x, (8,)),
     "bernoulli": lambda x: jax.random.bernoulli(_key(x), 0.3, x.shape),
 }
+WINDOWS: Final = {
+    "sums of 3 by 3": lambda x: _window(x, 0.0, lax.add, 3, 3),
+    "maxima of 3 by 3": lambda x: _window(x, -jnp.inf, lax.max, 3, 3),
+    "sums of 5 by 5": lambda x: _window(x, 0.0, lax.add, 5, 5),
+    "maxima of 9 in rows": lambda x: _window(x, -jnp.inf, lax.max, 1, 9),
+    "sums of 3 in columns": lambda x: _window(x, 0.0, lax.add, 3, 1),
+    "cells alive": lambda x: _window((x > 0.5).astype(jnp.int32), 0, lax.add, 3, 3),
+    "minima so far in rows": lambda x: lax.cummin(x, axis=1),
+    "sums so far in columns": lambda x: jnp.cumsum(x, axis=0),
+    "sums behind in rows": lambda x: lax.cumsum(x, axis=1, reverse=True),
+}
 CONTROL: Final = {
     "branch": lambda x: lax.cond(x[0] > 0.3, lambda y: y * 1.1, lambda y: jnp.cumsum(y), x),
     "inner loop": lambda x: lax.fori_loop(0, 8, lambda i, y: y * 0.9 + y[i], x),
     "scan over elements": lambda x: lax.scan(lambda c, y: (c * 0.9 + y, c), x[0], x)[1],
 }
+
+
+def _window(x: Any, start: Any, combine: Any, *size: int) -> Any:
+    return lax.reduce_window(x, np.array(start, x.dtype), combine, size, (1, 1), "SAME")
 
 
 def _key(x: Any) -> Any:
@@ -204,4 +219,5 @@ CASES: Final[tuple[Case, ...]] = (
     *_group("batches of 9", (72, 1152), rows(9), BATCHES),
     *_group("random", SMALL, vector, RANDOM),
     *_group("control", SMALL, vector, CONTROL),
+    *_group("windows", (256, 4096, 36_864), square, WINDOWS),
 )

@@ -1,4 +1,4 @@
-"""What overlapping windows cost: in XLA's loop kernels, in native code, and as shifted arrays."""
+"""What windows cost: in XLA's loop kernels, in native code, and as shifted arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import CpuCosts, own_costs
 
-MARGIN: Final = 1.5
+MARGIN: Final = 1.2
 """A window is written in another form where that is so much faster by the estimate."""
 
 LEAST_STEPS: Final = 8
@@ -45,11 +45,12 @@ class WindowCosts:
     @property
     def native_form(self) -> str:
         """Name of the restructure that is clearly the fastest in native code; "keep" if none is."""
-        forms = ((SHIFTED, self.shifted_ns), (RUNNING, self.running_ns))
-        best = min(
-            (ns, name) for name, ns in ((KEEP, self.plain_ns / MARGIN), *forms) if ns is not None
-        )
-        return best[1]
+        return self._native()[0]
+
+    @property
+    def native_ns(self) -> float:
+        """In native code, in the form that `native_form` says."""
+        return self._native()[1]
 
     @property
     def is_shifted_in_loops(self) -> bool:
@@ -57,14 +58,12 @@ class WindowCosts:
         shifted = self.shifted_loop_ns
         return shifted is not None and MARGIN * shifted < self.loop_ns
 
-    @property
-    def native_ns(self) -> float:
-        """In native code, in the form that `native_form` says."""
-        return {
-            KEEP: self.plain_ns,
-            SHIFTED: self.shifted_ns or self.plain_ns,
-            RUNNING: self.running_ns or self.plain_ns,
-        }[self.native_form]
+    def _native(self) -> tuple[str, float]:
+        forms = ((SHIFTED, self.shifted_ns), (RUNNING, self.running_ns))
+        found = min(((ns, form) for form, ns in forms if ns is not None), default=None)
+        if found is None or MARGIN * found[0] >= self.plain_ns:
+            return KEEP, self.plain_ns
+        return found[1], found[0]
 
 
 def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> WindowCosts:
@@ -73,6 +72,8 @@ def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Wind
     windows = graph.source.protos[node].window.dimensions
     sizes = [max(1, w.size) for w in windows]
     combined = float(graph.elements[node]) * prod(sizes)
+    if all(w.size <= max(w.stride, 1) for w in windows):
+        return WindowCosts(combined * costs.apart_loop_ns, combined * costs.apart_native_ns)
     plain = WindowCosts(
         combined * costs.window_loop_ns,
         combined * costs.window_native_ns,

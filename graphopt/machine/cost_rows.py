@@ -61,6 +61,8 @@ MASKED_WINDOWS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "window_loop_ns": 0.27,
         "window_native_ns": 0.08,
+        "apart_loop_ns": 0.27,
+        "apart_native_ns": 0.08,
         "shifted_ns": 0.17,
         "shifted_loop_ns": 0.2,
         "shifted_window": 9,

@@ -226,10 +226,10 @@ class CpuCosts:
     )
 
     # Windows.
-    window_loop_ns: float = fact(
-        0.8, "ns per element", "An element of a window in a loop kernel", WINDOWS
-    )
+    window_loop_ns: float = fact(0.8, "ns per element", "An element in a loop kernel", WINDOWS)
     window_native_ns: float = fact(0.8, "ns per element", "The same in native code", WINDOWS)
+    apart_loop_ns: float = fact(0.4, "ns per element", "Windows side by side, in a loop kernel")
+    apart_native_ns: float = fact(0.15, "ns per element", "The same in native code")
     shifted_ns: float = fact(
         0.2, "ns per element", "Combining an array with a shifted one, in native code", WINDOWS
     )
