@@ -46,7 +46,8 @@ def _number(value: float | None) -> str:
 def table(found: list[Found]) -> str:
     """A Markdown table, largest regret first, and the geometric means below it."""
     lines = [
-        "| operation | elements | default, us | native | heuristic | estimates: default | native | regret |",
+        "| operation | elements | default, us | native | heuristic "
+        "| estimate of default | of native | regret |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for f in sorted(found, key=lambda f: -f.regret):

@@ -11,6 +11,7 @@ from jax import lax
 from graphopt import forms
 from graphopt.forms.rows import pool_gradient, window_shifts
 from graphopt.machine import own_costs
+from graphopt.machine.cost_rows import DEFAULT
 from tests.forms.equations import operation_of
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -2.0, np.nan, np.inf, -np.inf, 1e-42], np.float32)
@@ -157,3 +158,15 @@ def test_gradients_of_average_pools_stay_with_xla():
     gradient = operation_of(lambda g: jax.linear_transpose(pool, x)(g), "reduce_window_sum", g)
     assert window_shifts.forbids(gradient) == "window-gradient"
     assert window_shifts.forbids(operation_of(pool, "reduce_window_sum", x)) is None
+
+
+def test_windows_that_native_code_computes_sooner_are_left_to_the_optimizer():
+    def blur(x):
+        return lax.reduce_window(x, 0.0, lax.add, (3, 3), (1, 1), "SAME")
+
+    def choice(side):
+        operation = operation_of(blur, "reduce_window_sum", jnp.zeros((side, side)))
+        return forms.choose(operation, DEFAULT).form
+
+    assert choice(200) is None
+    assert choice(2000) is window_shifts.FORM
