@@ -141,7 +141,8 @@ def test_types(dtype):
         assert dtype in {"bfloat16", "float16"}
 
 
-def test_in_a_loop_with_its_gradient():
+@pytest.mark.parametrize("name", [NAME, "window-running"])
+def test_cumulative_operations_in_a_loop_with_their_gradient(name):
     def loss(x):
         def step(x, _):
             return jnp.tanh(jnp.cumsum(x) * 0.01 + x), lax.cummax(x).sum()
@@ -150,7 +151,7 @@ def test_in_a_loop_with_its_gradient():
         return x.sum() + sums.sum()
 
     x = np.random.default_rng(0).normal(size=300).astype(np.float32)
-    wanted, results = run_program(jax.grad(loss), (x,), NAME)
+    wanted, results = run_program(jax.grad(loss), (x,), name)
     for got in results:
         assert compare_outputs(wanted, got).equal
 
