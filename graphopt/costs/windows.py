@@ -16,6 +16,9 @@ from graphopt.machine import CpuCosts, own_costs
 MARGIN: Final = 1.2
 """A window is written in another form where that is so much faster by the estimate."""
 
+LONGEST_NATIVE_NS: Final = 100_000.0
+"""Windows outside of loops that take longer in native code, on one core, are better split."""
+
 LEAST_STEPS: Final = 8
 """The compiler unrolls shorter windows."""
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from jax import lax
 
-from graphopt.costs.windows import native_window_ns
+from graphopt.costs.windows import LONGEST_NATIVE_NS, native_window_ns
 from graphopt.forms.form import Form, Operation, Times
 from graphopt.machine import CpuCosts
 
@@ -29,9 +29,6 @@ LINE: Final = 16
 """Windows along one dimension of so many elements gain nothing."""
 MAX_DIRECT: Final = 32
 """Longest window that is written out because windows hardly overlap."""
-
-NATIVE_NS: Final = 100_000.0
-"""Windows that take longer on one core are better split."""
 
 RULES: Final = {
     "window-type": "elements are neither single or double precision numbers nor integers",
@@ -109,7 +106,7 @@ def _own_ns(operation: Operation, costs: CpuCosts) -> float:
     if any(stride > 1 for stride in strides):
         return inf
     found = native_window_ns(operation.results[0].dims, sizes, costs)
-    return found if found <= NATIVE_NS else inf
+    return found if found <= LONGEST_NATIVE_NS else inf
 
 
 def compute(operation: Operation, operands: Sequence[Any]) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from graphopt.costs.compiling import native_extra_ms
 from graphopt.costs.opaque import is_wall, wall_costs
-from graphopt.costs.windows import KEEP, SHIFTED
+from graphopt.costs.windows import KEEP, LONGEST_NATIVE_NS, SHIFTED
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.restructure import CODE
@@ -46,7 +46,7 @@ class Limits:
     earned_runs: float = limit(
         150_000.0, "runs", "in which regions must save what they take longer to compile"
     )
-    long_window_ns: float = limit(100_000.0, "ns", "longer windows stay in loop kernels")
+    long_window_ns: float = limit(LONGEST_NATIVE_NS, "ns", "longer windows stay in loop kernels")
     min_window_saved_ns: float = limit(
         5_000.0, "ns", "what changing one window operation must save"
     )

@@ -51,7 +51,7 @@ def test_with_masked_vectors_large_windows_are_shifted_and_small_ones_and_short_
     assert 1.5 * large.native_ns < large.plain_ns
     small = costs_of(sums(2, 2), 96, 96)
     assert small.native_form == KEEP and small.native_ns == small.plain_ns
-    assert costs_of(sums(7, 7), 96, 10).native_form == KEEP
+    assert costs_of(sums(7, 7), 96, 24).native_form == KEEP
     assert costs_of(sums(7, 7, 1), 96, 96, 24).native_form == SHIFTED
 
 
@@ -59,6 +59,8 @@ def test_without_masks_small_windows_are_shifted_too_and_rows_of_few_elements_st
     for window in (sums(3, 3), sums(1, 5), sums(7, 7)):
         costs = costs_of(window, 64, 64, costs=DEFAULT)
         assert costs.native_form == SHIFTED and costs.is_shifted_in_loops
+    large = costs_of(sums(7, 7), 96, 96, costs=DEFAULT)
+    assert large.native_ns < 0.5 * large.plain_ns
     assert costs_of(sums(1, 4), 100, 4, costs=DEFAULT).native_form == KEEP
 
 

@@ -46,8 +46,8 @@ def write_faster(context: Context, wanted: Decisions, node: int) -> None:
         return
     if graph.ops[node].name == "dot":
         wanted.restructure[node] = CODE[model.product(node).native_form]
-    elif node in model.windows and model.windows[node].native_form != KEEP:
-        wanted.restructure[node] = CODE[model.windows[node].native_form]
+    elif node in model.windows and (form := model.windows[node].native_form) != KEEP:
+        wanted.restructure[node] = CODE[form]
     elif is_choice_of_loads(graph, wanted, node):
         wanted.fuse[node] = True
     elif is_slow_fused(graph, model, node) or _is_divided_view(context, wanted, node):
