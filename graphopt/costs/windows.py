@@ -11,7 +11,7 @@ from graphopt.costs.elements import FLOATS
 from graphopt.hlo import Graph
 from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.restructure import CODE
-from graphopt.machine import CpuCosts, own_costs
+from graphopt.machine import CpuCosts, UnitKind, own_costs
 
 MARGIN: Final = 1.2
 """A window is written in another form where that is so much faster by the estimate."""
@@ -32,7 +32,7 @@ class WindowCosts:
     """Nanoseconds of one reduce-window on one core.
 
     Attributes:
-        loop_ns: in a loop kernel.
+        loop_ns: in a loop kernel, or in the library's call that XLA makes of it.
         plain_ns: as it is in native code.
         shifted_ns: as shifted arrays in native code; None where that is not legal or known to be slow.
         shifted_loop_ns: as shifted arrays in loop kernels, likewise.
@@ -76,10 +76,15 @@ def window_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Wind
     sizes = [max(1, w.size) for w in windows]
     combined = float(graph.elements[node]) * prod(sizes)
     if all(w.size <= max(w.stride, 1) for w in windows):
-        return WindowCosts(combined * costs.apart_loop_ns, combined * costs.apart_native_ns)
+        by_library = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
+        apart_ns = costs.library_element_ns if by_library else costs.apart_loop_ns
+        return WindowCosts(combined * apart_ns, combined * costs.apart_native_ns)
+    in_loop, in_native = _element_ns(sizes, costs)
+    if _is_extreme(graph, node) and int(graph.dtype[node]) in FLOATS:
+        combined *= costs.window_extreme
     plain = WindowCosts(
-        combined * costs.window_loop_ns,
-        combined * costs.window_native_ns,
+        combined * in_loop,
+        combined * in_native,
         running_ns=_running_ns(graph, node, sizes, costs),
     )
     legal = graph.masks.restructure[node, CODE[SHIFTED]]
@@ -104,7 +109,15 @@ def native_window_ns(dims: Sequence[int], sizes: Sequence[int], costs: CpuCosts)
         costs: of the machine.
     """
     shifted = costs.shifted_ns + costs.shifted_row_ns / _row(dims, sizes)
-    return prod(dims) * min(prod(sizes) * costs.window_native_ns, _passes(sizes) * shifted)
+    return prod(dims) * min(prod(sizes) * _element_ns(sizes, costs)[1], _passes(sizes) * shifted)
+
+
+def _element_ns(sizes: Sequence[int], costs: CpuCosts) -> tuple[float, float]:
+    """Nanoseconds of an element of a window that overlaps others, in a loop kernel and in native code."""
+    if sum(size > 1 for size in sizes) <= 1:
+        return costs.window_line_ns, costs.window_line_ns
+    large = prod(sizes) > costs.unrolled_window
+    return costs.window_loop_ns, costs.window_long_ns if large else costs.window_native_ns
 
 
 def _passes(sizes: Sequence[int]) -> int:
@@ -141,4 +154,8 @@ def _shifts_well(graph: Graph, node: int, windows: Sequence[Any], costs: CpuCost
 def _is_exact(graph: Graph, node: int) -> bool:
     """True where combining in another order gives the same bits: integers, maxima and minima."""
     exact = int(graph.dtype[node]) not in FLOATS
-    return exact or reducer(graph, node) in ("maximum", "minimum")
+    return exact or _is_extreme(graph, node)
+
+
+def _is_extreme(graph: Graph, node: int) -> bool:
+    return reducer(graph, node) in ("maximum", "minimum")

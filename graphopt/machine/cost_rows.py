@@ -60,11 +60,14 @@ COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 MASKED_WINDOWS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "window_loop_ns": 0.27,
-        "window_native_ns": 0.08,
+        "window_native_ns": 0.05,
+        "window_long_ns": 0.2,
+        "window_line_ns": 0.065,
+        "window_extreme": 2.0,
         "apart_loop_ns": 0.27,
         "apart_native_ns": 0.08,
-        "shifted_ns": 0.17,
-        "shifted_loop_ns": 0.2,
+        "shifted_ns": 0.09,
+        "shifted_loop_ns": 0.09,
         "shifted_window": 9,
     }
 )
@@ -72,6 +75,7 @@ MASKED_WINDOWS: Final[Mapping[str, Any]] = MappingProxyType(
 
 QUICK_CALLS: Final = CpuCosts(
     **MASKED_WINDOWS,
+    operations_per_ns=24.0,
     call_ns=5_000.0,
     buffer_ns=300.0,
     library_on_caller_ns=1_700.0,

@@ -8,14 +8,12 @@ stand with the step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
-from graphopt.errors import ConfigError
 from graphopt.machine import cost_tables as tables
-from graphopt.machine.facts import fact, numbers
+from graphopt.machine.facts import check_facts, fact
 
 DISPATCH: Final = "python -m benchmarks.dispatch"
 CALIBRATE: Final = "graphopt doctor --calibrate"
@@ -229,6 +227,12 @@ class CpuCosts:
     # Windows.
     window_loop_ns: float = fact(0.8, "ns per element", "An element in a loop kernel", WINDOWS)
     window_native_ns: float = fact(0.8, "ns per element", "The same in native code", WINDOWS)
+    unrolled_window: int = fact(16, "elements", "Larger windows are loops in native code", WINDOWS)
+    window_long_ns: float = fact(0.8, "ns per element", "An element of those", WINDOWS)
+    window_line_ns: float = fact(0.8, "ns per element", "Along one dimension, in either", WINDOWS)
+    window_extreme: float = fact(
+        1.0, "times", "Maxima and minima of floats beside sums, where shifted arrays are alike", WINDOWS
+    )
     apart_loop_ns: float = fact(0.4, "ns per element", "Windows side by side, in a loop kernel")
     apart_native_ns: float = fact(0.15, "ns per element", "The same in native code")
     shifted_ns: float = fact(
@@ -387,14 +391,4 @@ class CpuCosts:
     )
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            alone = isinstance(value, int | float)
-            if not all(
-                math.isfinite(n) and (n > 0 or (n == 0 and not alone)) for n in numbers(value)
-            ):
-                raise ConfigError(
-                    what=f"{item.name} is {value}; costs must be finite and positive",
-                    where="the costs of a machine",
-                    fix=f"Measure it again: {item.metadata['measured_by']}.",
-                )
+        check_facts(self)

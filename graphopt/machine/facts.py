@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final
+
+from graphopt.errors import ConfigError
 
 PROGRAMS: Final = "graphopt demo --workloads corpus"
 
@@ -37,6 +40,23 @@ class Fact:
 def facts(costs: Any) -> list[Fact]:
     """Every field of a table of costs, in its order."""
     return [Fact(f.name, getattr(costs, f.name), **f.metadata) for f in fields(costs)]
+
+
+def check_facts(costs: Any) -> None:
+    """Checks every number of a table of costs.
+
+    Raises:
+        ConfigError: a number is not finite or not positive, or one inside a table is negative.
+    """
+    for item in fields(costs):
+        value = getattr(costs, item.name)
+        alone = isinstance(value, int | float)
+        if not all(math.isfinite(n) and (n > 0 or (n == 0 and not alone)) for n in numbers(value)):
+            raise ConfigError(
+                what=f"{item.name} is {value}; costs must be finite and positive",
+                where="the costs of a machine",
+                fix=f"Measure it again: {item.metadata['measured_by']}.",
+            )
 
 
 def numbers(value: Any) -> Iterator[float]:

@@ -15,6 +15,7 @@ from graphopt.costs.windows import KEEP, LONGEST_NATIVE_NS, SHIFTED
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.restructure import CODE
+from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import (
@@ -80,11 +81,12 @@ def apply(context: Context) -> Edit | None:
 def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
     """Makes short kernels native where that is worth it; what it saves per run of the program.
 
-    Products have much code. Where with them it is too much, they are left out.
+    Products have much code, and longer kernels save less for theirs. Where it is too much, they are left out.
     """
     small = [node for node in movable if is_short(now, node, LIMITS.small_kernel_ns)]
     plain = [node for node in small if now.graph.ops[node].name != "dot"]
-    for roots in (small, plain):
+    tiny = [node for node in plain if is_short(now, node, LIMITS.tiny_kernel_ns)]
+    for roots in (small, plain, tiny):
         saved = _saved_ns(now, roots)
         if saved > 0.0:
             wanted.unit[roots] = now.native
@@ -123,6 +125,8 @@ def _products_gain(context: Context, roots: list[int]) -> float:
 def _place_window(context: Context, wanted: Decisions, node: int) -> float:
     """Gives a window operation outside native code the faster form and unit; what that saves."""
     graph, window = context.graph, context.model.windows[node]
+    if graph.units[wanted.unit[node]].kind is UnitKind.LIBRARY:
+        return 0.0
     threads = graph.units[wanted.unit[node]].threads
     handed = context.costs.window_split_ns if threads > 1 else 0.0
     now = window.loop_ns / threads + handed
