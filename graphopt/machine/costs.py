@@ -78,6 +78,12 @@ class CpuCosts:
     buffer_ns: float = fact(
         1_600.0, "ns", "The same for each array that goes in or comes out", DISPATCH
     )
+    cold_times: float = fact(
+        1.0,
+        "times",
+        "What a program of some microseconds takes that a loop has not warmed",
+        DISPATCH,
+    )
     library_on_caller_ns: float = fact(
         15_000.0,
         "ns",
@@ -231,7 +237,10 @@ class CpuCosts:
     window_long_ns: float = fact(0.8, "ns per element", "An element of those", WINDOWS)
     window_line_ns: float = fact(0.8, "ns per element", "Along one dimension, in either", WINDOWS)
     window_extreme: float = fact(
-        1.0, "times", "Maxima and minima of floats beside sums, where shifted arrays are alike", WINDOWS
+        1.0,
+        "times",
+        "Maxima and minima of floats beside sums, where shifted arrays are alike",
+        WINDOWS,
     )
     apart_loop_ns: float = fact(0.4, "ns per element", "Windows side by side, in a loop kernel")
     apart_native_ns: float = fact(0.15, "ns per element", "The same in native code")

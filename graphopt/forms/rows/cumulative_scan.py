@@ -51,7 +51,7 @@ def times(operation: Operation, costs: CpuCosts) -> Times:
     x, axis = operation.operands[0], operation.params["axis"]
     length, inner = x.dims[axis], prod(x.dims[axis + 1 :])
     lanes = x.size // length
-    per_window, per_step = costs.window_line_ns, 0.0
+    per_window, per_step = costs.window_loop_ns, 0.0
     if operation.primitive == "cumlogsumexp":
         per_window, per_step = costs.cumulative_log_ns, costs.cumulative_log_ns
     default = x.size * min(length, XLA_BLOCK) * per_window

@@ -51,7 +51,8 @@ def test_with_masked_vectors_large_windows_are_shifted_and_small_ones_and_short_
     assert 1.5 * large.native_ns < large.plain_ns
     small = costs_of(sums(2, 2), 96, 96)
     assert small.native_form == KEEP and small.native_ns == small.plain_ns
-    assert costs_of(sums(7, 7), 96, 24).native_form == KEEP
+    assert costs_of(sums(3, 3), 96, 96).native_form == KEEP
+    assert costs_of(sums(7, 7), 96, 3).native_form == KEEP
     assert costs_of(sums(7, 7, 1), 96, 96, 24).native_form == SHIFTED
 
 
