@@ -76,8 +76,6 @@ MASKED_WINDOWS: Final[Mapping[str, Any]] = MappingProxyType(
 QUICK_CALLS: Final = CpuCosts(
     **MASKED_WINDOWS,
     cached_bytes_per_ns=80.0,
-    operations_per_ns=24.0,
-    cold_times=1.6,
     call_ns=5_000.0,
     buffer_ns=300.0,
     library_on_caller_ns=1_700.0,

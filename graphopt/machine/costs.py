@@ -78,12 +78,6 @@ class CpuCosts:
     buffer_ns: float = fact(
         1_600.0, "ns", "The same for each array that goes in or comes out", DISPATCH
     )
-    cold_times: float = fact(
-        1.0,
-        "times",
-        "What a program of some microseconds takes that a loop has not warmed",
-        DISPATCH,
-    )
     library_on_caller_ns: float = fact(
         15_000.0,
         "ns",

@@ -87,9 +87,9 @@ def test_a_loop_around_a_large_product_does_not_become_native():
     assert native_loops(graph, heuristic(graph) or graph.default) == set()
 
 
-@pytest.mark.parametrize(("size", "native"), [(64, True), (200, False)])
+@pytest.mark.parametrize(("size", "native"), [(64, True), (160, False)])
 def test_a_loop_with_long_iterations_stays_on_both_cores(size, native):
-    """Large arrays are worth the second core, which native code does not use."""
+    """At 160 one core is estimated to take a tenth longer than two: short iterations make up for that."""
 
     def smooth(x):
         def step(_, x):

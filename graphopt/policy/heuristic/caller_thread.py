@@ -81,8 +81,7 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
     saved = context.costs.handover_ns
     saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
     saved -= _opaque_calls(context) * LIMITS.opaque_call_ns
-    taken_ns = context.costs.cold_times * program_ns(context)
-    if saved <= 0 or not least_ns < taken_ns < LIMITS.max_program_ns:
+    if saved <= 0 or not least_ns < program_ns(context) < LIMITS.max_program_ns:
         return None
     wanted = context.decisions.copy()
     wanted.restructure[allowed[0]] = CODE["caller-thread"]

@@ -68,12 +68,12 @@ def masked(x, mask, rows):
 
 
 def test_a_loop_over_short_rows_is_not_taken_for_vector_code():
-    graph = capture(masked, normal(48, 60, 2), normal(48), normal(48, 60)).graph
+    graph = capture(masked, normal(32, 40, 2), normal(32), normal(32, 40)).graph
     single, widest = unit(graph, UnitKind.LOOP, 1), unit(graph, UnitKind.LOOP, 2)
     split = graph.default.copy()
     split.unit[~split.fuse & graph.masks.unit[:, widest] & (split.unit == single)] = widest
     assert one_core.apply(Context(graph, CostModel(graph), split)) is None
-    long = capture(masked, normal(2, 60, 48), normal(2), normal(2, 60)).graph
+    long = capture(masked, normal(2, 40, 32), normal(2), normal(2, 40)).graph
     split = long.default.copy()
     split.unit[~split.fuse & long.masks.unit[:, widest] & (split.unit == single)] = widest
     assert one_core.apply(Context(long, CostModel(long), split)) is not None
