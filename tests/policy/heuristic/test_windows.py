@@ -137,3 +137,29 @@ def test_a_filter_in_the_heuristics_form_gives_the_same():
     assert (decisions.restructure[windows] == CODE[SHIFTED]).all()
     result = rewrite(found.graph, decisions)
     assert compare_outputs(found.result, found.compile(result.data)()).equal
+
+
+@pytest.mark.parametrize("costs", [DEFAULT, MASKED])
+def test_windows_that_the_library_sums_stay_there(costs):
+    def sums_of_squares(x: jax.Array) -> jax.Array:
+        apart = (1, 32, 32)
+        return lax.reduce_window(x * x, np.float32(0), lax.add, apart, apart, "VALID")
+
+    found, (node,) = windows_of(sums_of_squares, 256, 64, 64)
+    assert found.graph.units[found.graph.default.unit[node]].kind is UnitKind.LIBRARY
+    with decide_with(costs):
+        decisions = heuristic_steps(found.graph, ("small runs",))
+    assert decisions.unit[node] == found.graph.default.unit[node]
+
+
+def test_with_masks_what_an_element_costs_depends_on_the_window():
+    line, small, large = (
+        costs_of(sums(*size), 96, 96).plain_ns / elements
+        for size, elements in (((1, 9), 9), ((4, 4), 16), ((5, 5), 25))
+    )
+    assert small < line < large
+
+    def highest(x: jax.Array) -> jax.Array:
+        return lax.reduce_window(x, np.float32(-np.inf), lax.max, (5, 5), (1, 1), "SAME")
+
+    assert costs_of(highest, 96, 96).plain_ns > costs_of(sums(5, 5), 96, 96).plain_ns
