@@ -82,8 +82,8 @@ QUICK_CALLS: Final = CpuCosts(
     scatter_loop_ns=2.3,
     scatter_loop_element_ns=0.65,
 )
-"""Machines on which a call of a jitted function takes some microseconds, and a value that was just stored is
-read at once."""
+"""Machines on which a call of a jitted function takes some microseconds, a value that was just stored is read
+at once, and caches are fast."""
 
 CPU_COSTS: Final[tuple[CostRow, ...]] = tuple(
     CostRow(processor, 512, jaxlib, replace(QUICK_CALLS, **COMPILERS.get(jaxlib, {})))

@@ -6,6 +6,7 @@ replaced; elsewhere only slow calls of LAPACK are, and kernels that are no calls
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -83,15 +84,21 @@ def _gather_small(now: Context, wanted: Decisions, movable: list[int]) -> float:
 
     Products have much code, and longer kernels save less for theirs. Where it is too much, they are left out.
     """
-    small = [node for node in movable if is_short(now, node, LIMITS.small_kernel_ns)]
-    plain = [node for node in small if now.graph.ops[node].name != "dot"]
-    tiny = [node for node in plain if is_short(now, node, LIMITS.tiny_kernel_ns)]
-    for roots in (small, plain, tiny):
+    for roots in _fewer_and_fewer(now, movable):
         saved = _saved_ns(now, roots)
         if saved > 0.0:
             wanted.unit[roots] = now.native
             return saved
     return 0.0
+
+
+def _fewer_and_fewer(now: Context, movable: list[int]) -> Iterator[list[int]]:
+    """Short kernels, those that are no products, and of these the tiny ones; each found when asked for."""
+    small = [node for node in movable if is_short(now, node, LIMITS.small_kernel_ns)]
+    yield small
+    plain = [node for node in small if now.graph.ops[node].name != "dot"]
+    yield plain
+    yield [node for node in plain if is_short(now, node, LIMITS.tiny_kernel_ns)]
 
 
 def _saved_ns(now: Context, roots: list[int]) -> float:
@@ -125,9 +132,10 @@ def _products_gain(context: Context, roots: list[int]) -> float:
 def _place_window(context: Context, wanted: Decisions, node: int) -> float:
     """Gives a window operation outside native code the faster form and unit; what that saves."""
     graph, window = context.graph, context.model.windows[node]
-    if graph.units[wanted.unit[node]].kind is UnitKind.LIBRARY:
+    placed = graph.units[wanted.unit[node]]
+    if placed.kind is UnitKind.LIBRARY:
         return 0.0
-    threads = graph.units[wanted.unit[node]].threads
+    threads = placed.threads
     handed = context.costs.window_split_ns if threads > 1 else 0.0
     now = window.loop_ns / threads + handed
     then, form, unit = now, KEEP, int(wanted.unit[node])
