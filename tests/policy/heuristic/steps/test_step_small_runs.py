@@ -8,6 +8,11 @@ from jax.scipy.special import logsumexp
 from support.captures import capture, normal
 from support.stepping import check_acts, edit_of, fields_of, loop
 
+from graphopt.machine import decide_with
+from graphopt.machine.cost_rows import DEFAULT
+from graphopt.policy.heuristic import small_runs
+from graphopt.policy.heuristic.small_runs import Limits
+
 NAME = "small runs"
 
 
@@ -57,3 +62,25 @@ def test_products_whose_code_is_too_much_are_left_out():
     graph = capture(decoded, *args).graph
     nodes = [node for change in edit.changes if change.field == "unit" for node in change.nodes]
     assert len(nodes) > 8 and not any(graph.ops[node].name == "dot" for node in nodes)
+
+
+def chains_beside_tiny_ones(x, y):
+    """Tiny kernels, and among them some with long chains of operations."""
+    for _ in range(4):
+        x = jnp.flip(jnp.cumsum(x) * 0.5, 0)
+        for k in range(20):
+            y = jnp.where(y > 0.1 * k, y * 0.9 + x[0], y - 0.3)
+        y = y[::-1] * jnp.sum(y)
+    return x, y
+
+
+def test_tiny_kernels_become_native_where_all_short_ones_compile_too_long(monkeypatch):
+    def changed(earned_runs: float) -> int:
+        limits = Limits(min_saved_share=1e-9, costly_share=1e-9, earned_runs=earned_runs)
+        monkeypatch.setattr(small_runs, "LIMITS", limits)
+        edit = edit_of(NAME, chains_beside_tiny_ones, normal(8), normal(1500))
+        return edit.nodes if edit else 0
+
+    with decide_with(DEFAULT):
+        assert changed(30_000.0) == 0
+        assert 0 < changed(100_000.0) < changed(150_000.0)
