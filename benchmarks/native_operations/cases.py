@@ -163,6 +163,13 @@ PRODUCTS: Final = {
     "solved": lambda x: jnp.linalg.solve(x + jnp.eye(x.shape[0]) * x.shape[0], x[0]),
     "factors": lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(x.shape[0])),
 }
+THIN: Final = {
+    "rows by a square": lambda x: x @ x[: x.shape[1]],
+    "rows by its transpose": lambda x: x @ x[: x.shape[1]].T,
+    "square by turned rows": lambda x: x[: x.shape[1]] @ x.T,
+    "rows by rows": lambda x: x.T @ x,
+    "rows by a vector": lambda x: x @ x[0],
+}
 BATCHES: Final = {
     "products of 3 by 3": lambda x: x.reshape(-1, 3, 3) @ x.reshape(-1, 3, 3),
     "3 by 3 by vectors": lambda x: jnp.einsum("bij,bj->bi", x.reshape(-1, 3, 3), x[:, :3]),
@@ -216,6 +223,8 @@ CASES: Final[tuple[Case, ...]] = (
     *_group("scatters of 8", USUAL, rows(8), ROW_SCATTERS),
     *_group("sorts", SMALL, vector, SORTS),
     *_group("products", (256, 1024, 4096, 16_384), square, PRODUCTS),
+    *_group("thin of 6", (48, 384, 1536), rows(6), THIN),
+    *_group("thin of 16", (512, 4096), rows(16), THIN),
     *_group("batches of 9", (72, 1152), rows(9), BATCHES),
     *_group("random", SMALL, vector, RANDOM),
     *_group("control", SMALL, vector, CONTROL),

@@ -6,7 +6,6 @@ magnitude; decisions built on them keep a margin.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -15,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.costs import evaluations
-from graphopt.costs.elements import element_ns, reduced_ns, tiled_ns
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.rows import MOVES, native_rows_ns
-from graphopt.costs.windows import WindowCosts, window_costs
+from graphopt.costs.work import all_windows, library_extra, node_work, tiled_extra
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.tiled import MIN_ELEMENTS, holds_complex, is_tiled
-from graphopt.hlo.graph.walks import fused_into, own_kernel, roots_around
+from graphopt.hlo.graph.walks import fused_into, own_kernel
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import CpuCosts, UnitKind, own_costs
@@ -52,6 +49,7 @@ class LoopCosts:
         native_dot_ns: matrix products and those other calls in native code.
         reduced_ns: what else the library computes, there, what moves of rows take longer, and what only
             the tiled code generator makes vector code of; what windows take less, below zero.
+        lost_ns: what products and calls take longer in native code, each; zero for those that gain.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -62,6 +60,7 @@ class LoopCosts:
     library_ns: float = 0.0
     native_dot_ns: float = 0.0
     reduced_ns: float = 0.0
+    lost_ns: float = 0.0
     work_ns: float = 0.0
     parallel_ns: float = 0.0
     code: float = 0.0
@@ -73,6 +72,7 @@ class LoopCosts:
         self.library_ns += other.library_ns * times
         self.native_dot_ns += other.native_dot_ns * times
         self.reduced_ns += other.reduced_ns * times
+        self.lost_ns += other.lost_ns * times
         self.work_ns += other.work_ns * times
         self.parallel_ns += other.parallel_ns * times
         self.code += other.code
@@ -80,7 +80,7 @@ class LoopCosts:
     def be_native(self) -> None:
         """Makes the default's time that of native code, which XLA chose by itself."""
         self.library_ns = self.native_dot_ns + self.reduced_ns
-        self.dispatch_ns = self.parallel_ns = 0.0
+        self.dispatch_ns = self.parallel_ns = self.lost_ns = 0.0
 
     def default_ns(self, cores: int) -> float:
         """Time as XLA runs it."""
@@ -141,6 +141,7 @@ class CostModel:
                 call, replacement = wall_costs(graph, node, self.costs)
                 total.library_ns += call
                 total.native_dot_ns += replacement
+                total.lost_ns += max(0.0, replacement - call)
                 total.dispatch_ns += thunk_ns
                 total.code += WALL_CODE
                 continue
@@ -156,6 +157,7 @@ class CostModel:
             product = self.product(node)
             total.library_ns += product.library_ns
             total.native_dot_ns += product.native_ns
+            total.lost_ns += max(0.0, product.native_ns - product.library_ns)
         if node in self.windows:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         total.work_ns += self.work[node]
@@ -287,114 +289,3 @@ def trips(graph: Graph, computation: int) -> float:
 
     known = graph.computations[computation].trip_count
     return UNKNOWN_TRIPS if known is None else float(known)
-
-
-def all_windows(graph: Graph, costs: CpuCosts) -> dict[int, WindowCosts]:
-    """Costs of every reduce-window."""
-    nodes = (node for node, op in enumerate(graph.ops) if op.name == "reduce-window")
-    return {node: window_costs(graph, node, costs) for node in nodes}
-
-
-def node_work(
-    graph: Graph,
-    costs: CpuCosts | None = None,
-    library: Collection[int] | None = None,
-    windows: Mapping[int, WindowCosts] | None = None,
-) -> list[float]:
-    """Nanoseconds to compute each node once on one core, memory traffic of roots included.
-
-    Args:
-        graph: of the program.
-        costs: of the machine; this one's if None.
-        library: reductions that the library computes, if they are known already.
-        windows: costs of every reduce-window, likewise.
-    """
-    costs = costs or own_costs()
-    out = []
-    fused = graph.default.fuse.tolist()
-    elements, nbytes = graph.elements.tolist(), graph.nbytes.tolist()
-    library = library_extra(graph, costs) if library is None else library
-    windows = all_windows(graph, costs) if windows is None else windows
-    for node, op in enumerate(graph.ops):
-        if op.kind is OpKind.STRUCTURE or op.kind is OpKind.CONTROL or op.name == "bitcast":
-            out.append(0.0)
-            continue
-        written = _written(graph, node)
-        if node in windows:
-            ns = windows[node].loop_ns
-        else:
-            ns = compute_ns(graph, node, costs, elements[written], node in library)
-        if not fused[node]:
-            moved = nbytes[written]
-            cached = moved <= costs.cached_bytes
-            ns += moved / (costs.cached_bytes_per_ns if cached else costs.bytes_per_ns)
-        out.append(ns)
-    return out
-
-
-def _written(graph: Graph, node: int) -> int:
-    """The node whose elements are computed and written: the update, where a node writes in place."""
-    frozen = graph.source.frozen[node]
-    if frozen is not None and frozen[1] == "in-place-update":
-        return graph.operand_lists[node][1]
-    return node
-
-
-def compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library: bool) -> float:
-    """Nanoseconds to compute `count` elements of a node; a reduction is computed as a whole."""
-    op = graph.ops[node]
-    if op.name == "reduce":
-        read = float(max(graph.elements[node], graph.elements[graph.operand_lists[node][0]]))
-        return read * (costs.sum_rows_ns if in_library else reduced_ns(graph, node, costs))
-    if in_library:
-        return count * costs.library_function_ns
-    if count < costs.few_elements:
-        return count * op.cost / costs.scalar_operations_per_ns
-    if op.name == "gather":
-        return count * costs.gather_ns
-    if evaluations.turns(graph, node):
-        return count * costs.turn_ns
-    return count * element_ns(graph, node, costs=costs)
-
-
-def library_extra(graph: Graph, costs: CpuCosts | None = None) -> dict[int, float]:
-    """Reductions and slow functions in calls of the library -> what they take longer in a loop kernel, ns."""
-    costs = costs or own_costs()
-    fused = graph.default.fuse
-    inside = [False] * len(graph)
-    out = {}
-    for node in range(len(graph) - 1, -1, -1):
-        if fused[node]:
-            inside[node] = any(inside[user] for user in graph.user_lists[node])
-        else:
-            inside[node] = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
-        if inside[node] and graph.ops[node].name == "reduce":
-            read = float(graph.elements[graph.operand_lists[node][0]])
-            out[node] = read * (reduced_ns(graph, node, costs) - costs.sum_rows_ns)
-        elif inside[node] and graph.ops[node].name in costs.function_ns:
-            extra = element_ns(graph, node, costs=costs) - costs.library_function_ns
-            if extra > 0.0:
-                out[node] = float(graph.elements[node]) * extra
-    return out
-
-
-def tiled_extra(graph: Graph, costs: CpuCosts) -> dict[int, float]:
-    """Operations that the tiled code generator computes -> what they take longer in native code, ns."""
-    out = {}
-    for node, op in enumerate(graph.ops):
-        if op.name not in costs.looped_functions_ns or graph.elements[node] < MIN_ELEMENTS:
-            continue
-        longer = -tiled_ns(graph, node, costs)
-        if longer > 0.0 and _is_in_tiles(graph, node):
-            out[node] = float(graph.elements[node]) * longer
-    return out
-
-
-def _is_in_tiles(graph: Graph, node: int) -> bool:
-    """True for a node of a kernel that XLA's tiled code generator takes and makes vector code of."""
-    return any(
-        graph.units[graph.default.unit[root]].kind is UnitKind.LOOP
-        and is_tiled(graph, root, members := own_kernel(graph, root))
-        and not holds_complex(graph, members)
-        for root in roots_around(graph, graph.default.fuse, node)
-    )

@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import Final
 
 from graphopt.costs.evaluations import shares
-from graphopt.costs.model import CostModel, compute_ns, trips
+from graphopt.costs.model import CostModel, trips
 from graphopt.costs.opaque import is_wall, wall_costs
+from graphopt.costs.work import compute_ns
 from graphopt.hlo import DecisionBatch, Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.plan.clusters import Cluster, Clustering

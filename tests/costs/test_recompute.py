@@ -12,7 +12,8 @@ from support.captures import capture, nodes, normal
 from graphopt.corpus import load_corpus
 from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, evaluation_ns, turns
-from graphopt.costs.model import CostModel, library_extra
+from graphopt.costs.model import CostModel
+from graphopt.costs.work import library_extra
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.machine import own_costs, probe

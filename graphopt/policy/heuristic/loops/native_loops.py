@@ -31,8 +31,8 @@ class Limits:
     work that both do alike, and so on. Below 1 for short iterations, because one function also saves what the
     estimate does not know, such as arrays that stay in the caches; with longer ones there is less to save,
     and two cores to lose. That credit does not make up for what is known to be lost, such as the library's
-    reductions. As much work as the matrix products take counts in full, and so does what XLA splits over
-    cores: they save nothing there.
+    reductions, or products and scatters that take longer. As much work as the matrix products take counts in
+    full, and so does what XLA splits over cores: they save nothing there.
     """
 
     short_ns: float = limit(50_000.0, "ns", "longest short iteration")
@@ -109,11 +109,12 @@ def _pays(context: Context, loop: int, cost: LoopCosts, chains: list[Chain]) -> 
     credit = (1.0 - margin) * rest
     if credit > 0.0:
         credit = max(0.0, credit - max(0.0, cost.reduced_ns))
-    native = known + work - credit + context.costs.loop_ns
+    gain = default - (known + work - credit + context.costs.loop_ns)
+    if gain <= max(0.0, min(credit, cost.lost_ns)):  # the credit makes up for no such losses
+        return False
     if cost.code > max(model.own_code, LIMITS.short_code):
-        gain = (default - native) * context.executions(loop)
-        return gain > LIMITS.costly_gain * context.program_ns
-    return default > native
+        return gain * context.executions(loop) > LIMITS.costly_gain * context.program_ns
+    return True
 
 
 STEP: Final = Step(

@@ -118,3 +118,27 @@ def test_what_is_unknown_does_not_outweigh_what_is_lost():
         # So few rows are summed by loops in either case, and nothing is lost.
         assert edit_of(NAME, iterated, normal(16, 64)) is not None
         assert edit_of(NAME, iterated, normal(64, 64)) is None
+
+
+def test_what_is_unknown_does_not_outweigh_scatters_that_take_longer():
+    """XLA counts in a loop of its own, faster than native code does."""
+
+    def counts_in(codes):
+        def step(row, _):
+            code = (4 * jnp.roll(row, 1) + 2 * row + jnp.roll(row, -1)) % 8
+            counts = jnp.bincount(code, length=8)
+            return (code * 3 + counts[code]) % 8, counts
+
+        return jax.lax.scan(step, codes, None, length=50)
+
+    def kept_apart(codes):
+        def step(row, _):
+            code = (4 * jnp.roll(row, 1) + 2 * row + jnp.roll(row, -1)) % 8
+            return (code * 3 + jnp.arange(8)[code]) % 8, code[:8]
+
+        return jax.lax.scan(step, codes, None, length=50)
+
+    codes = jnp.arange(900, dtype=jnp.int32) % 8
+    with decide_with(cost_rows.QUICK_CALLS):
+        assert edit_of(NAME, counts_in, codes) is None
+        assert edit_of(NAME, kept_apart, codes) is not None
