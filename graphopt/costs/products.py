@@ -34,13 +34,15 @@ class ProductCosts:
         plain_ns: as plain loops in native code.
         blocks_ns: in blocks in native code; None if that is not legal.
         reduced_ns: as a multiplication and a reduction, in native code or a loop kernel; None if that is not
-            legal, or no batch.
+            legal.
+        naive_ns: by loops of the runtime, where XLA calls the library; None if those are not made.
     """
 
     library_ns: float
     plain_ns: float
     blocks_ns: float | None
     reduced_ns: float | None = None
+    naive_ns: float | None = None
 
     @property
     def native_form(self) -> str:
@@ -66,20 +68,59 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     product = product_of(instruction, left, right)
     slower = costs.slower_products.get(DType(int(graph.dtype[node])).name.lower(), 1.0)
     work = dot_flops(graph, node) * slower
-    turned = product is not None and (product.left_turned or product.right_turned)
-    library = costs.runtime_call_ns + costs.turned_call_ns * turned + work / costs.dot_flops_per_ns
+    library = costs.runtime_call_ns + work / costs.dot_flops_per_ns
     if product is None:
         return ProductCosts(library, work / costs.slow_flops_per_ns, None)
     legal = graph.masks.restructure[node]
+    written = product.columns > 1 and legal[CODE["dot-reduce"]]
     if product.batch == 1 and 1 in (product.rows, product.columns):
         return _vector_costs(product, work, slower, bool(legal[CODE["dot-reduce"]]), costs)
     blocks = _blocks_ns(product, work, slower, costs) if legal[CODE["dot-blocks"]] else None
-    reduced = None
+    plain = work / _plain_rate(product, costs)
+    called = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
+    turned = costs.turned_call_ns * (product.left_turned or product.right_turned)
     if product.batch > 1:
-        library += product.batch * _matrix_ns(graph, node, product, costs)
-        if product.columns > 1 and legal[CODE["dot-reduce"]]:
-            reduced = _reduced_ns(product, work, slower, costs)
-    return ProductCosts(library, work / _plain_rate(product, costs), blocks, reduced)
+        library += turned + product.batch * _matrix_ns(called, product, costs)
+        reduced = _reduced_ns(product, work, slower, costs) if written else None
+        return ProductCosts(library, plain, blocks, reduced)
+    by_loops = product.inner <= costs.naive_product
+    if by_loops and not called:
+        return ProductCosts(plain, plain, blocks)
+    library += _rows_ns(called, product, costs)
+    return ProductCosts(
+        library,
+        plain,
+        blocks,
+        work / _kernel_rate(product, costs) if written else None,
+        plain if by_loops else None,
+    )
+
+
+def _rows_ns(called: bool, product: Product, costs: CpuCosts) -> float:
+    """What a single product takes beside its rate: by the kernel library, if called, or by the runtime."""
+    if product.columns > costs.few_columns:
+        return costs.turned_call_ns * (product.left_turned or product.right_turned)
+    if called:
+        odd = product.inner % 4 and product.columns <= costs.narrow_columns
+        return product.rows * (costs.library_odd_row_ns if odd else costs.library_row_ns)
+    element_ns = costs.runtime_turned_ns if product.left_turned else costs.runtime_element_ns
+    turned = costs.turned_call_ns * product.right_turned
+    return turned + product.rows * product.inner * element_ns
+
+
+def _kernel_rate(product: Product, costs: CpuCosts) -> float:
+    """Flops per ns of a single product as one loop kernel."""
+    if product.left_turned and product.inner > costs.narrow_columns:
+        return costs.slow_flops_per_ns
+    if product.right_turned and product.inner > costs.least_columns:
+        return costs.slow_flops_per_ns
+    apart = product.left_turned and product.inner > costs.least_columns
+    if apart or product.right_turned or product.inner > SHORT or product.columns <= 3:
+        return costs.reduced_flops_per_ns
+    if product.columns % 4:
+        return costs.odd_columns_flops_per_ns
+    columns = max(1, product.columns)
+    return min(costs.reduced_rows_flops_per_ns, costs.column_flops_per_ns * columns)
 
 
 def _vector_costs(
@@ -102,9 +143,9 @@ def _vector_costs(
     return ProductCosts(ns, ns, None)
 
 
-def _matrix_ns(graph: Graph, node: int, product: Product, costs: CpuCosts) -> float:
+def _matrix_ns(called: bool, product: Product, costs: CpuCosts) -> float:
     """What XLA takes for each matrix of a batch beside its rate: a call, or a scalar loop for a vector."""
-    if graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY:
+    if called:
         return costs.library_matrix_ns
     if product.rows == 1:
         apart = 1 < product.columns < costs.least_columns and not product.right_turned
@@ -131,7 +172,8 @@ def _plain_rate(product: Product, costs: CpuCosts) -> float:
         if apart or product.columns < costs.narrow_columns:
             return costs.batched_flops_per_ns
     if product.is_fast:
-        return _fast_rate(product, costs.narrow_flops_per_ns, costs)
+        narrow = min(costs.narrow_flops_per_ns, costs.column_flops_per_ns * max(1, product.columns))
+        return _fast_rate(product, narrow, costs)
     return costs.long_flops_per_ns if product.inner > costs.long_sum else costs.slow_flops_per_ns
 
 

@@ -81,6 +81,8 @@ QUICK_CALLS: Final = CpuCosts(
     library_on_caller_ns=1_700.0,
     scatter_loop_ns=2.3,
     scatter_loop_element_ns=0.65,
+    narrow_flops_per_ns=58.0,
+    odd_columns_flops_per_ns=18.0,
 )
 """Machines on which a call of a jitted function takes some microseconds, a value that was just stored is read
 at once, and caches are fast."""

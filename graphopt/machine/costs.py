@@ -14,13 +14,13 @@ from typing import Final
 
 from graphopt.machine import cost_tables as tables
 from graphopt.machine.facts import check_facts, fact
+from graphopt.machine.product_facts import ProductFacts
 
 DISPATCH: Final = "python -m benchmarks.dispatch"
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 KERNELS: Final = "python -m benchmarks.kernels"
 REDUCTIONS: Final = "python -m benchmarks.kernels --reductions"
-PRODUCTS: Final = "python -m benchmarks.rates --products"
 CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
 OPERATIONS: Final = "python -m benchmarks.operations"
@@ -30,8 +30,8 @@ NATIVE: Final = "python -m benchmarks.native_operations"
 
 
 @dataclass(frozen=True)
-class CpuCosts:
-    """Costs on one kind of CPU; `facts` lists units and meanings.
+class CpuCosts(ProductFacts):
+    """Costs on one kind of CPU; `facts` lists units and meanings, those of products first.
 
     Raises:
         ConfigError: a number is not finite or not positive, or one inside a table is negative.
@@ -170,59 +170,6 @@ class CpuCosts:
         0.5, "ns per element", "A reduce-window's scalar code that a tree of sums saves", RATES
     )
     tree_copied_ns: float = fact(0.2, "ns per element", "Copies and their sums, saved too", RATES)
-
-    # Matrix products.
-    runtime_call_ns: float = fact(500.0, "ns", "A call of the matrix library", PRODUCTS)
-    naive_product: int = fact(
-        3, "elements", "Longest dimension that XLA multiplies in loops of its own", PRODUCTS
-    )
-    called_product: int = fact(
-        8, "elements", "Longest of a batch that calls the library for each matrix", PRODUCTS
-    )
-    library_matrix_ns: float = fact(
-        70.0, "ns", "Each matrix of a batch in the kernel library", PRODUCTS
-    )
-    turned_call_ns: float = fact(600.0, "ns", "Transposing an operand in a call", PRODUCTS)
-    dot_flops_per_ns: float = fact(100.0, "flops per ns", "By the library, f32", PRODUCTS)
-    fast_flops_per_ns: float = fact(
-        58.0, "flops per ns", "Native loops that vectorise: short sums, blocks", PRODUCTS
-    )
-    vector_flops_per_ns: float = fact(20.0, "flops per ns", "A matrix by a vector", PRODUCTS)
-    vector_multiple: int = fact(
-        4, "elements", "Rows of a matrix by a vector are fast in multiples of this", PRODUCTS
-    )
-    odd_vectors: float = fact(1.7, "times", "What others take, in XLA's loop", PRODUCTS)
-    odd_native_vectors: float = fact(3.5, "times", "The same in native code", PRODUCTS)
-    narrow_columns: int = fact(16, "elements", "Fewer columns are narrow", PRODUCTS)
-    narrow_flops_per_ns: float = fact(12.0, "flops per ns", "Narrow short sums", PRODUCTS)
-    narrow_blocks_flops_per_ns: float = fact(5.5, "flops per ns", "Narrow blocks", PRODUCTS)
-    batched_flops_per_ns: float = fact(
-        6.0, "flops per ns", "Plain loops over a batch of narrow or turned matrices", PRODUCTS
-    )
-    reduced_result_ns: float = fact(
-        0.3, "ns per result", "A batch as a multiplication and a reduction", PRODUCTS
-    )
-    reduced_flops_per_ns: float = fact(8.0, "flops per ns", "The products of it", PRODUCTS)
-    reduced_rows_flops_per_ns: float = fact(
-        33.0, "flops per ns", "The same with columns that lie together and short sums", PRODUCTS
-    )
-    least_columns: int = fact(8, "elements", "So many columns count as together", PRODUCTS)
-    slow_flops_per_ns: float = fact(
-        3.0, "flops per ns", "Plain loops whose sum is a scalar loop", PRODUCTS
-    )
-    long_flops_per_ns: float = fact(
-        1.7, "flops per ns", "The same beyond the first-level cache", PRODUCTS
-    )
-    long_sum: int = fact(128, "elements", "Longer sums leave that cache", PRODUCTS)
-    moved_ns: float = fact(
-        0.45, "ns per element", "An operand brought into another order", PRODUCTS
-    )
-    product_part_ns: float = fact(
-        30.0, "ns", "Each of the loops that a product in blocks becomes", PRODUCTS
-    )
-    slower_products: Mapping[str, float] = fact(
-        tables.SLOWER_PRODUCTS, "times", "How much longer than in f32", PRODUCTS
-    )
 
     # Windows.
     window_loop_ns: float = fact(0.8, "ns per element", "An element in a loop kernel", WINDOWS)

@@ -102,9 +102,10 @@ def _library_calls(graph: Graph, decisions: Decisions) -> int:
     native = unit_index(graph.units, UnitKind.NATIVE)
     library = unit_index(graph.units, UnitKind.LIBRARY)
     entry = graph.computations[-1]
+    written = decisions.restructure == CODE["dot-reduce"]
     return sum(
         decisions.unit[node] == library
-        or (graph.ops[node].name == "dot" and decisions.unit[node] != native)
+        or (graph.ops[node].name == "dot" and not written[node] and decisions.unit[node] != native)
         for node in range(entry.first, entry.end)
         if not decisions.fuse[node]
     )

@@ -52,6 +52,9 @@ class Limits:
     min_window_saved_ns: float = limit(
         5_000.0, "ns", "what changing one window operation must save"
     )
+    min_window_share: float = limit(
+        0.01, "of the program", "the same, of which there are often several"
+    )
     min_calls_ns: float = limit(20_000.0, "ns", "what replacing one call of LAPACK must save")
 
 
@@ -145,7 +148,7 @@ def _place_window(context: Context, wanted: Decisions, node: int) -> float:
     if allowed and window.native_ns < then:
         then, form, unit = window.native_ns, window.native_form, context.native
     saved: float = (now - then) * context.executions(node)
-    least = max(LIMITS.min_window_saved_ns, LIMITS.min_saved_share * context.program_ns)
+    least = max(LIMITS.min_window_saved_ns, LIMITS.min_window_share * context.program_ns)
     if saved <= least:
         return 0.0
     wanted.unit[node] = unit

@@ -16,7 +16,6 @@ from graphopt.costs.model import CostModel
 from graphopt.errors import PolicyError, message
 from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import (
-    batched_products,
     caller_thread,
     library_normalisations,
     little_kernels,
@@ -27,6 +26,7 @@ from graphopt.policy.heuristic import (
     reductions,
     scalar_reductions,
     short_reductions,
+    small_products,
     small_runs,
 )
 from graphopt.policy.heuristic.loops import ahead_of_loops, native_loops, short_loops
@@ -39,7 +39,7 @@ TABLE: Final[tuple[Step, ...]] = (
     native_loops.STEP,
     ahead_of_loops.STEP,
     small_runs.STEP,
-    batched_products.STEP,
+    small_products.STEP,
     reductions.STEP,
     scalar_reductions.STEP,
     views.STEP,

@@ -65,13 +65,25 @@ def test_vectors_and_short_sums_are_fast_as_plain_loops(fast, slow):
     assert ns_per_flop(fast) < 0.2 * ns_per_flop(slow)
 
 
-def test_blocks_pay_for_long_sums_and_turned_operands_and_not_for_tiny_ones():
+def test_blocks_pay_for_long_sums_and_turned_operands():
     long = product_costs(*product((8, 64), (64, 64)))
     assert long.native_form == "dot-blocks" and long.native_ns < 0.3 * long.plain_ns
     assert product_costs(*product((2, 16), (64, 16), turned=True)).native_form == "dot-blocks"
     tiny = product_costs(*product((3, 4), (3, 4), turned=True))
-    assert tiny.blocks_ns is not None and tiny.native_form == "keep"
-    assert tiny.native_ns == tiny.plain_ns
+    assert tiny.blocks_ns is not None and tiny.native_form == "dot-reduce"
+    assert tiny.native_ns == tiny.reduced_ns
+
+
+def test_the_library_takes_long_for_short_rows():
+    """It brings them into another order first; wide rows, and few, cost what they compute."""
+
+    def times(*shapes):
+        found = product_costs(*product(*shapes))
+        return found.library_ns / min(found.reduced_ns, found.naive_ns or found.reduced_ns)
+
+    assert times((4096, 6), (6, 8)) > 3.0
+    assert times((4096, 3), (3, 4)) > 3.0
+    assert times((64, 128), (128, 4)) < 1.0
 
 
 def test_a_recurrent_cell_becomes_native_with_its_products_in_blocks():
@@ -119,7 +131,7 @@ def batch(*dims: int) -> tuple[np.ndarray, np.ndarray]:
 def test_batches_of_small_matrices_are_reductions(dims, expected):
     """XLA calls a library for each matrix; matrices that are large, and vectors, it computes well."""
     program = capture(lambda a, b: jnp.tanh(a @ b), *batch(*dims))
-    decisions = heuristic_steps(program.graph, ["batched products"])
+    decisions = heuristic_steps(program.graph, ["small products"])
     found = decisions.restructure == CODE["dot-reduce"]
     assert bool(found.any()) is expected
     if expected:

@@ -21,6 +21,9 @@ MAX_MULTIPLICATIONS: Final = 1 << 15
 MAX_BATCHED: Final = 1 << 21
 """Most multiplications, batch included: beyond, two cores win."""
 
+MAX_THIN: Final = 1 << 9
+"""Most multiplications per row of a larger single product: the library takes long for short rows."""
+
 RULES: Final = {
     "dot-type": "sums in this type would be too rough",
     "dot-size": "the product is empty or too large",
@@ -40,11 +43,14 @@ def forbids(candidate: Candidate) -> str | None:
         return "dot-type"
     numbers = candidate.instruction.dot_dimension_numbers
     left = candidate.operand_shape(0).dimensions
+    free = {*range(len(left))} - {*numbers.lhs_contracting_dimensions}
+    rows = prod(left[d] for d in free)
     size = prod(candidate.shape.dimensions) * prod(
         left[d] for d in numbers.lhs_contracting_dimensions
     )
     batch = prod(left[d] for d in numbers.lhs_batch_dimensions)
-    small = 1 <= size <= min(batch * MAX_MULTIPLICATIONS, MAX_BATCHED)
+    most = max(batch * MAX_MULTIPLICATIONS, rows * MAX_THIN)
+    small = 1 <= size <= min(most, MAX_BATCHED)
     return None if small else "dot-size"
 
 
