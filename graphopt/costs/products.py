@@ -112,7 +112,9 @@ def _kernel_rate(product: Product, costs: CpuCosts) -> float:
     """Flops per ns of a single product as one loop kernel."""
     if product.left_turned and product.inner > costs.narrow_columns:
         return costs.slow_flops_per_ns
-    if product.right_turned and product.inner > costs.least_columns:
+    if (
+        product.right_turned and costs.least_columns < product.inner <= SHORT
+    ):  # written out, in scalar code
         return costs.slow_flops_per_ns
     apart = product.left_turned and product.inner > costs.least_columns
     if apart or product.right_turned or product.inner > SHORT or product.columns <= 3:

@@ -83,6 +83,9 @@ QUICK_CALLS: Final = CpuCosts(
     scatter_loop_element_ns=0.65,
     narrow_flops_per_ns=58.0,
     odd_columns_flops_per_ns=18.0,
+    vector_multiple=16,
+    odd_vectors=1.2,
+    odd_native_vectors=1.9,
 )
 """Machines on which a call of a jitted function takes some microseconds, a value that was just stored is read
 at once, and caches are fast."""
