@@ -3,11 +3,12 @@
     python -m benchmarks.changes keep FOLDER --programs benchmarks.everyday.programs:MIDDLE
     (change the code)
     python -m benchmarks.changes compare FOLDER [--cost loop_ns=250] [--only REGEX] [--dry]
+    python -m benchmarks.changes accept FOLDER
 
 ``keep`` stores every program's modules, their inputs and the decisions of the code as it is; programs that
 are there are not built again. ``compare`` decides anew and times new decisions against the kept ones, in turn
 in one process, and prints a Markdown table, slowest first. Forms of operations that are chosen while jax
-lowers a program stay as they were kept.
+lowers a program stay as they were kept. ``accept`` keeps the new decisions in place of the old.
 """
 
 from __future__ import annotations
@@ -115,6 +116,14 @@ def kept(folder: Path, only: str) -> Iterator[Kept]:
             yield Kept(path, graph, decode_decisions(graph, text))
 
 
+def accept(folder: Path, only: str) -> None:
+    """Stores the decisions of the code as it is."""
+    with counted(kept(folder, only), "modules decided") as rest:
+        for module in rest:
+            text = encode_decisions(module.graph, module.now())
+            module.path.with_suffix(".json").write_text(text)
+
+
 def time_one(module: Kept, wanted: Decisions, budget_s: float) -> tuple[float, float] | str:
     """Speed of new decisions over the kept ones and over XLA's own; a word where that fails."""
     inputs = module.path.with_suffix(".npz")
@@ -164,9 +173,9 @@ def changed_costs(texts: list[str]) -> CpuCosts | None:
 
 
 def main() -> None:
-    """Keeps or compares."""
+    """Keeps, compares or accepts."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.changes", description=__doc__)
-    parser.add_argument("action", choices=("keep", "compare"))
+    parser.add_argument("action", choices=("keep", "compare", "accept"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--programs", nargs="+", default=[], help="sets of programs to keep")
     parser.add_argument("--only", default="", help="programs whose name holds this expression")
@@ -176,6 +185,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.action == "keep":
         keep(options.folder, options.programs, options.only)
+    elif options.action == "accept":
+        accept(options.folder, options.only)
     else:
         compare(options.folder, changed_costs(options.cost), options)
 
