@@ -69,7 +69,8 @@ FORMS = {"a b": ((1,), (0,)), "aT b": ((0,), (0,)), "a bT": ((1,), (1,))}
 PRODUCTS = (
     (1, 64, 64), (2, 16, 64), (8, 24, 24), (8, 12, 96), (32, 8, 32), (4, 64, 64), (16, 64, 64), (64, 64, 64),
     (4, 256, 64), (4, 64, 8), (64, 48, 8), (3, 1024, 16), (400, 30, 1), (30, 400, 1), (1, 400, 30),
-    (100, 100, 1), (1000, 4, 1), (4, 1000, 1),
+    (100, 100, 1), (1000, 4, 1), (4, 1000, 1), (400, 60, 1), (1, 400, 60), (256, 3, 3), (256, 6, 6),
+    (256, 6, 16), (256, 17, 16), (2000, 3, 3), (2000, 6, 6), (2000, 7, 64), (1000, 16, 4), (1000, 16, 16),
 )  # fmt: skip
 """(rows, contracted, columns)."""
 
@@ -153,7 +154,7 @@ def product_ns(form: str, sizes: tuple[int, ...], store: Store) -> list[float]:
 
 
 def ways(graph: Graph) -> list[Decisions | None]:
-    """XLA's default; native loops with plain products, blocks, reductions; a loop kernel's reduction.
+    """XLA's default; native loops with plain products, blocks, reductions; then a loop kernel, the runtime.
 
     None where that is not legal.
     """
@@ -169,7 +170,17 @@ def ways(graph: Graph) -> list[Decisions | None]:
         legal = graph.masks.restructure[:, CODE[name]]
         codes = np.where(legal, CODE[name], start.restructure).astype(np.int8)
         made.append(start.with_changes(restructure=codes) if legal.any() else None)
-    return made
+    return [*made, by_runtime(graph)]
+
+
+def by_runtime(graph: Graph) -> Decisions | None:
+    """Products by the runtime instead of the kernel library; None where they are already, or may not be."""
+    runtime, library = (unit_index(graph.units, k) for k in (UnitKind.RUNTIME, UnitKind.LIBRARY))
+    units = graph.default.unit.copy()
+    products = [n for n, op in enumerate(graph.ops) if op.name == "dot"]
+    moved = [n for n in products if units[n] == library and graph.masks.unit[n, runtime]]
+    units[moved] = runtime
+    return graph.default.with_changes(unit=units) if moved else None
 
 
 def print_operations(only: str, store: Store) -> None:
@@ -186,9 +197,9 @@ def print_products(store: Store) -> None:
     """A Markdown table of matrix products."""
     print(
         "| product | (batch,) rows, contracted, columns | default, us | native, plain loops "
-        "| native, in blocks | native, as a reduction | loop kernel, as a reduction |"
+        "| native, in blocks | native, as a reduction | loop kernel, as a reduction | runtime |"
     )
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with counted(itertools.product(FORMS, (*PRODUCTS, *BATCHES)), "products measured") as rest:
         for form, sizes in rest:
             row = [f"{ns / 1e3:.2f}" if ns == ns else "-" for ns in product_ns(form, sizes, store)]

@@ -12,6 +12,7 @@ from graphopt.hlo import Graph
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product, product_of
+from graphopt.hlo.restructure.rows.dot_reduce import TYPES
 from graphopt.machine import CpuCosts, UnitKind, own_costs
 
 
@@ -35,7 +36,8 @@ class ProductCosts:
         blocks_ns: in blocks in native code; None if that is not legal.
         reduced_ns: as a multiplication and a reduction, in native code or a loop kernel; None if that is not
             legal.
-        naive_ns: by loops of the runtime, where XLA calls the library; None if those are not made.
+        naive_ns: by loops of the runtime, where XLA calls the library; None if those are not made, or sum
+            too roughly.
     """
 
     library_ns: float
@@ -83,17 +85,12 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
         library += turned + product.batch * _matrix_ns(called, product, costs)
         reduced = _reduced_ns(product, work, slower, costs) if written else None
         return ProductCosts(library, plain, blocks, reduced)
-    by_loops = product.inner <= costs.naive_product
+    by_loops = product.inner <= costs.naive_product and DType(int(graph.dtype[node])) in TYPES
     if by_loops and not called:
         return ProductCosts(plain, plain, blocks)
     library += _rows_ns(called, product, costs)
-    return ProductCosts(
-        library,
-        plain,
-        blocks,
-        work / _kernel_rate(product, costs) if written else None,
-        plain if by_loops else None,
-    )
+    reduced = work / _kernel_rate(product, costs) if written else None
+    return ProductCosts(library, plain, blocks, reduced, plain if by_loops else None)
 
 
 def _rows_ns(called: bool, product: Product, costs: CpuCosts) -> float:

@@ -37,8 +37,8 @@ LIMITS: Final = Limits()
 _ADDRESSES: Final = frozenset({"bitcast", "broadcast", "iota", "reshape"})
 """In a loop these are addresses, or computed once per row."""
 
-NEVER_WRITTEN: Final = _ADDRESSES | {"copy"}
-"""Larger or cheaper than what they read: their operand is written instead."""
+NEVER_WRITTEN: Final = _ADDRESSES | {"compare", "copy"}
+"""Larger or cheaper than what they read, or bytes among floats: their operand is written instead."""
 
 MAX_READERS: Final = 32
 """Kernels that read a value are counted up to this number."""

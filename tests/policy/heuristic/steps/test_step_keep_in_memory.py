@@ -24,6 +24,21 @@ def test_what_is_recomputed_at_cost_is_written():
     assert "fuse" in fields_of(edit) and edit.saved_ns > 3000
 
 
+def test_comparisons_are_repeated():
+    """To write and read bytes among floats takes longer."""
+
+    def compared(x, y):
+        d = x[:, :, None] - y[:, None, :]
+        far = jnp.sqrt(d * d + 0.1) * jnp.exp(-d) > 0.5
+        return [jnp.where(far, f * d, 0.0) for f in (1.0, 2.0, 3.0)], far.sum(2)
+
+    arrays = normal(64, 51), normal(64, 51, seed=1)
+    edit = edit_of(NAME, compared, *arrays)
+    graph = capture(compared, *arrays).graph
+    decisions = graph.default if edit is None else edit.applied_to(graph.default)
+    assert all(decisions.fuse[node] for node in nodes(graph, "compare"))
+
+
 def test_what_is_used_once_stays_fused():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(512, 512)) is None
 
