@@ -120,34 +120,23 @@ def jraph_karate_interaction_network_grad() -> Program:
     return train, (params, graph)
 
 
-def e3nn_tetris_train_step() -> Program:
-    """Tetris example: flax layers with equivariant linear maps and gates on eight pieces, Adam step."""
+_PIECES = [
+    [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 1, 0]],
+    [[1, 1, 1], [1, 1, 2], [2, 1, 1], [2, 0, 1]],
+    [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]],
+    [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 0, 3]],
+    [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]],
+    [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 1, 0]],
+    [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 1, 1]],
+    [[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0]],
+]
+"""Where the four blocks of each of eight pieces lie."""
+
+
+def _tetris_network() -> Any:
+    """Two equivariant layers with gates, and one score per piece and class."""
     import e3nn_jax as e3nn
     import flax.linen as nn
-    import optax
-
-    pieces = jnp.array(
-        [
-            [[0, 0, 0], [0, 0, 1], [1, 0, 0], [1, 1, 0]],
-            [[1, 1, 1], [1, 1, 2], [2, 1, 1], [2, 0, 1]],
-            [[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]],
-            [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 0, 3]],
-            [[0, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 0]],
-            [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 1, 0]],
-            [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 1, 1]],
-            [[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0]],
-        ],
-        jnp.float32,
-    )
-    pos = pieces.reshape(32, 3)
-    pairs = [
-        (8 * 0 + 4 * g + i, 4 * g + j)
-        for g in range(8)
-        for i in range(4)
-        for j in range(4)
-        if i != j
-    ]
-    senders, receivers = (jnp.array(v, jnp.int32) for v in zip(*pairs, strict=True))
 
     class Layer(nn.Module):
         target: str
@@ -178,7 +167,24 @@ def e3nn_tetris_train_step() -> Program:
             nodes = e3nn.flax.Linear("8x0e")(nodes)
             return e3nn.scatter_sum(nodes, dst=jnp.repeat(jnp.arange(8), 4), output_size=8).array
 
-    model = Model()
+    return Model()
+
+
+def e3nn_tetris_train_step() -> Program:
+    """Tetris example: flax layers with equivariant linear maps and gates on eight pieces, Adam step."""
+    import optax
+
+    pos = jnp.array(_PIECES, jnp.float32).reshape(32, 3)
+    pairs = [
+        (8 * 0 + 4 * g + i, 4 * g + j)
+        for g in range(8)
+        for i in range(4)
+        for j in range(4)
+        if i != j
+    ]
+    senders, receivers = (jnp.array(v, jnp.int32) for v in zip(*pairs, strict=True))
+
+    model = _tetris_network()
     params = model.init(jax.random.PRNGKey(0), pos, senders, receivers)
     opt = optax.adam(1e-2)
 

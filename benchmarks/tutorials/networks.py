@@ -140,10 +140,9 @@ def equinox_gru_classifier_steps() -> Program:
     return train, (params, adam.init(params), spirals, labels)
 
 
-def equinox_mlp_mixer_score_step() -> Program:
-    """Score-based diffusion with an MLP-Mixer (equinox example): one AdaBelief step, 16x16 images."""
+def _mixer(key: jax.Array) -> Any:
+    """An MLP-Mixer over patches of 4 x 4 pixels, with time as a second channel."""
     import equinox as eqx
-    import optax
 
     class MixerBlock(eqx.Module):
         patch_mixer: eqx.nn.MLP
@@ -186,7 +185,15 @@ def equinox_mlp_mixer_score_step() -> Program:
                 y = block(y)
             return self.conv_out(self.norm(y).reshape(shape))
 
-    params, static = eqx.partition(Mixer2d(jax.random.PRNGKey(0)), eqx.is_inexact_array)
+    return Mixer2d(key)
+
+
+def equinox_mlp_mixer_score_step() -> Program:
+    """Score-based diffusion with an MLP-Mixer (equinox example): one AdaBelief step, 16x16 images."""
+    import equinox as eqx
+    import optax
+
+    params, static = eqx.partition(_mixer(jax.random.PRNGKey(0)), eqx.is_inexact_array)
     opt = optax.adabelief(3e-4)
 
     def step(params: Any, state: Any, data: jax.Array, key: jax.Array) -> Any:
