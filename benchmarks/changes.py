@@ -19,7 +19,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Final
@@ -30,16 +30,17 @@ from benchmarks.progress import counted, ended
 from graphopt.corpus.workloads import load_programs
 from graphopt.errors import GraphOptError
 from graphopt.hlo import Decisions, Graph, build_graph
+from graphopt.hlo.graph.decisions import FIELDS
 from graphopt.learn.tune.subject import make_subject
 from graphopt.machine import CpuCosts, own_costs
 from graphopt.machine.cost_rows import decide_with
 from graphopt.measure.children.runner import Runner
 from graphopt.measure.inputs import load_inputs, save_inputs
-from graphopt.policy.heuristic.steps import choose
+from graphopt.policy.heuristic.steps import heuristic
 from graphopt.store import decode_decisions, encode_decisions
 
-FIELDS_SHOWN: Final = 6
-"""Most differing decisions that a row names."""
+KINDS_SHOWN: Final = 6
+"""Most kinds of differing decisions that a row names."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +62,20 @@ class Kept:
         """Program and module."""
         return self.path.stem
 
-    def now(self) -> Decisions:
-        """The decisions of the code as it is."""
-        return decided(self.graph)
-
     def differing(self, other: Decisions) -> str:
-        """The first decisions that differ: ``unit of dot.3, ...``."""
-        found = []
-        for field in fields(Decisions):
-            ours, theirs = getattr(self.decisions, field.name), getattr(other, field.name)
-            for node in (ours != theirs).nonzero()[0]:
-                found.append(f"{field.name} of {self.graph.ops[node].name}")
-        unique = list(dict.fromkeys(found))
-        return ", ".join(unique[:FIELDS_SHOWN])
+        """The first kinds of decisions that differ: ``unit of dot, restructure of reduce``."""
+        found: dict[str, None] = {}
+        for field in FIELDS:
+            changed = getattr(self.decisions, field) != getattr(other, field)
+            found.update(
+                {f"{field} of {self.graph.ops[n].name}": None for n in changed.nonzero()[0]}
+            )
+        return ", ".join(list(found)[:KINDS_SHOWN])
 
 
 def decided(graph: Graph) -> Decisions:
     """What the heuristic decides; XLA's own decisions where it decides nothing."""
-    chosen = choose(graph)
-    return graph.default if chosen is None else chosen.decisions
+    return heuristic(graph) or graph.default
 
 
 def keep(folder: Path, specs: list[str], only: str) -> None:
@@ -98,11 +94,11 @@ def keep(folder: Path, specs: list[str], only: str) -> None:
                 continue
             for i, (data, inputs) in enumerate(modules):
                 path = folder / f"{program.name}.{i}.pb"
-                path.write_bytes(data)
                 if inputs is not None:
                     save_inputs(path.with_suffix(".npz"), inputs)
                 graph = build_graph(data, allow_donation=True)
                 path.with_suffix(".json").write_text(encode_decisions(graph, decided(graph)))
+                path.write_bytes(data)  # at last: what lies beside it is whole then
             (folder / f"{program.name}.done").touch()
             jax.clear_caches()
 
@@ -120,7 +116,7 @@ def accept(folder: Path, only: str) -> None:
     """Stores the decisions of the code as it is."""
     with counted(kept(folder, only), "modules decided") as rest:
         for module in rest:
-            text = encode_decisions(module.graph, module.now())
+            text = encode_decisions(module.graph, decided(module.graph))
             module.path.with_suffix(".json").write_text(text)
 
 
@@ -144,7 +140,7 @@ def compare(folder: Path, costs: CpuCosts | None, options: argparse.Namespace) -
     modules = list(kept(folder, options.only))
     with decide_with(costs) if costs else nullcontext(), counted(modules, "modules") as rest:
         for module in rest:
-            wanted = module.now()
+            wanted = decided(module.graph)
             if wanted.same_as(module.decisions):
                 continue
             what = module.differing(wanted)

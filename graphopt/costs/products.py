@@ -88,38 +88,39 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     by_loops = product.inner <= costs.naive_product and DType(int(graph.dtype[node])) in TYPES
     if by_loops and not called:
         return ProductCosts(plain, plain, blocks)
-    library += _rows_ns(called, product, costs)
+    library += _rows_ns(called, product, turned, costs)
     reduced = work / _kernel_rate(product, costs) if written else None
     return ProductCosts(library, plain, blocks, reduced, plain if by_loops else None)
 
 
-def _rows_ns(called: bool, product: Product, costs: CpuCosts) -> float:
-    """What a single product takes beside its rate: by the kernel library, if called, or by the runtime."""
+def _rows_ns(called: bool, product: Product, turned: float, costs: CpuCosts) -> float:
+    """What a single product takes beside its rate: by the kernel library, if called, or by the runtime.
+
+    `turned` is what a call takes longer for operands in another order.
+    """
     if product.columns > costs.few_columns:
-        return costs.turned_call_ns * (product.left_turned or product.right_turned)
+        return turned
     if called:
         odd = product.inner % 4 and product.columns <= costs.narrow_columns
         return product.rows * (costs.library_odd_row_ns if odd else costs.library_row_ns)
-    element_ns = costs.runtime_turned_ns if product.left_turned else costs.runtime_element_ns
-    turned = costs.turned_call_ns * product.right_turned
-    return turned + product.rows * product.inner * element_ns
+    elements = product.rows * product.inner
+    if product.left_turned:
+        return elements * costs.runtime_turned_ns
+    return turned + elements * costs.runtime_element_ns
 
 
 def _kernel_rate(product: Product, costs: CpuCosts) -> float:
     """Flops per ns of a single product as one loop kernel."""
-    if product.left_turned and product.inner > costs.narrow_columns:
-        return costs.slow_flops_per_ns
-    if (
-        product.right_turned and costs.least_columns < product.inner <= SHORT
-    ):  # written out, in scalar code
+    scalar = product.left_turned and product.inner > costs.narrow_columns
+    scalar |= product.right_turned and costs.least_columns < product.inner <= SHORT  # written out
+    if scalar:
         return costs.slow_flops_per_ns
     apart = product.left_turned and product.inner > costs.least_columns
     if apart or product.right_turned or product.inner > SHORT or product.columns <= 3:
         return costs.reduced_flops_per_ns
     if product.columns % 4:
         return costs.odd_columns_flops_per_ns
-    columns = max(1, product.columns)
-    return min(costs.reduced_rows_flops_per_ns, costs.column_flops_per_ns * columns)
+    return min(costs.reduced_rows_flops_per_ns, costs.column_flops_per_ns * product.columns)
 
 
 def _vector_costs(

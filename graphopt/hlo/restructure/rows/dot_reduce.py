@@ -22,7 +22,7 @@ MAX_BATCHED: Final = 1 << 21
 """Most multiplications, batch included: beyond, two cores win."""
 
 MAX_THIN: Final = 1 << 9
-"""Most multiplications per row of a larger single product: the library takes long for short rows."""
+"""Most multiplications per row of a larger product: the library takes long for short rows."""
 
 RULES: Final = {
     "dot-type": "sums in this type would be too rough",
