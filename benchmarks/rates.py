@@ -71,6 +71,9 @@ PRODUCTS = (
     (4, 256, 64), (4, 64, 8), (64, 48, 8), (3, 1024, 16), (400, 30, 1), (30, 400, 1), (1, 400, 30),
     (100, 100, 1), (1000, 4, 1), (4, 1000, 1), (400, 60, 1), (1, 400, 60), (256, 3, 3), (256, 6, 6),
     (256, 6, 16), (256, 17, 16), (2000, 3, 3), (2000, 6, 6), (2000, 7, 64), (1000, 16, 4), (1000, 16, 16),
+    (32, 64, 4), (64, 64, 10), (64, 1024, 2), (64, 1024, 16), (128, 256, 10), (256, 512, 6), (16, 2000, 2),
+    (16, 2000, 10), (784, 64, 10), (64, 1024, 32), (256, 32, 256), (128, 256, 128), (300, 128, 100),
+    (64, 2000, 64), (128, 128, 400),
 )  # fmt: skip
 """(rows, contracted, columns)."""
 
@@ -154,7 +157,8 @@ def product_ns(form: str, sizes: tuple[int, ...], store: Store) -> list[float]:
 
 
 def ways(graph: Graph) -> list[Decisions | None]:
-    """XLA's default; native loops with plain products, blocks, reductions; then a loop kernel, the runtime.
+    """XLA's default; native loops with plain products, blocks, reductions; then, outside of native code, a
+    reduction, swapped operands, and the runtime.
 
     None where that is not legal.
     """
@@ -166,6 +170,7 @@ def ways(graph: Graph) -> list[Decisions | None]:
         (plain, "dot-blocks"),
         (plain, "dot-reduce"),
         (graph.default, "dot-reduce"),
+        (graph.default, "dot-swap"),
     ):
         legal = graph.masks.restructure[:, CODE[name]]
         codes = np.where(legal, CODE[name], start.restructure).astype(np.int8)
@@ -197,9 +202,10 @@ def print_products(store: Store) -> None:
     """A Markdown table of matrix products."""
     print(
         "| product | (batch,) rows, contracted, columns | default, us | native, plain loops "
-        "| native, in blocks | native, as a reduction | loop kernel, as a reduction | runtime |"
+        "| native, in blocks | native, as a reduction | loop kernel, as a reduction | operands swapped "
+        "| runtime |"
     )
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("|" + " --- |" * 9)
     with counted(itertools.product(FORMS, (*PRODUCTS, *BATCHES)), "products measured") as rest:
         for form, sizes in rest:
             row = [f"{ns / 1e3:.2f}" if ns == ns else "-" for ns in product_ns(form, sizes, store)]

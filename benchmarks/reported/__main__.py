@@ -1,6 +1,6 @@
 """Times every reported program under jax 0.4.31 and under this jax, in turn, and prints one table.
 
-    python -m benchmarks.reported [--suite reported|unseen] [--only PREFIX] [--processes 3]
+    python -m benchmarks.reported [--suite reported|unseen|trackers] [--only PREFIX] [--processes 3]
         [--modes default,heuristic,policy,tuned]
 
 jax 0.4.31 is installed on first use into an environment of its own beside the repository's
@@ -33,7 +33,7 @@ OLD = ROOT / ".venv-jax0431"
 OLD_VERSION = "0.4.31"
 OLD_PYTHON = (3, 12)
 """Latest Python for which it was built."""
-TOLERANCE = {"float32": 2e-4, "float64": 1e-9}
+TOLERANCE = {"float32": 2e-4, "float64": 1e-9, "complex64": 2e-4, "complex128": 1e-9}
 """Largest difference between versions, relative to the array's largest magnitude."""
 
 

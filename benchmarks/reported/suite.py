@@ -6,6 +6,7 @@ from typing import Final
 
 from benchmarks.reported.cartpole import CARTPOLE
 from benchmarks.reported.programs import REPORTED, Reported
+from benchmarks.trackers.programs import REPORTS
 from benchmarks.unseen.programs import WORKLOADS, WORKLOADS64
 
 PROGRAMS: dict[str, Reported] = {program.name: program for program in (*REPORTED, *CARTPOLE)}
@@ -17,5 +18,7 @@ _UNSEEN: dict[str, Reported] = {
     for name, build in programs.items()
 }
 
-SUITES: Final = {"reported": PROGRAMS, "unseen": _UNSEEN}
+_TRACKERS: dict[str, Reported] = {program.name: program for program in REPORTS}
+
+SUITES: Final = {"reported": PROGRAMS, "unseen": _UNSEEN, "trackers": _TRACKERS}
 """Suite -> program name -> program."""

@@ -5,7 +5,7 @@ The figures are those of `graphopt.machine.CpuCosts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from graphopt.hlo import Graph
@@ -38,6 +38,7 @@ class ProductCosts:
             legal.
         naive_ns: by loops of the runtime, where XLA calls the library; None if those are not made, or sum
             too roughly.
+        swapped_ns: by the runtime with the operands in the other order; None where that was never faster.
     """
 
     library_ns: float
@@ -45,6 +46,7 @@ class ProductCosts:
     blocks_ns: float | None
     reduced_ns: float | None = None
     naive_ns: float | None = None
+    swapped_ns: float | None = None
 
     @property
     def native_form(self) -> str:
@@ -88,9 +90,26 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     by_loops = product.inner <= costs.naive_product and DType(int(graph.dtype[node])) in TYPES
     if by_loops and not called:
         return ProductCosts(plain, plain, blocks)
+    swapped = None
+    if not called and graph.dtype[node] == DType.F32 and legal[CODE["dot-swap"]]:
+        swapped = library + _swapped_ns(product, costs)
     library += _rows_ns(called, product, turned, costs)
     reduced = work / _kernel_rate(product, costs) if written else None
-    return ProductCosts(library, plain, blocks, reduced, plain if by_loops else None)
+    return ProductCosts(library, plain, blocks, reduced, plain if by_loops else None, swapped)
+
+
+def _swapped_ns(product: Product, costs: CpuCosts) -> float:
+    """What a single product by the runtime takes beside its rate with its operands in the other order."""
+    swapped = replace(
+        product,
+        rows=product.columns,
+        columns=product.rows,
+        left_turned=not product.right_turned,
+        right_turned=not product.left_turned,
+    )
+    turned = costs.turned_call_ns * (swapped.left_turned or swapped.right_turned)
+    results = product.rows * product.columns
+    return _rows_ns(False, swapped, turned, costs) + costs.thunk_ns + results * costs.moved_ns
 
 
 def _rows_ns(called: bool, product: Product, turned: float, costs: CpuCosts) -> float:

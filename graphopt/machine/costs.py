@@ -127,6 +127,11 @@ class CpuCosts(ProductFacts):
         2.0, "operations", "So many per element hide behind the loads of a loop"
     )
     across_ns: float = fact(1.0, "ns per element", "Reading in an order that is not memory's")
+    joined_read_ns: float = fact(
+        0.7,
+        "ns per element",
+        "Reading an array where rows of few elements are joined, as stacks are",
+    )
     divided_ns: float = fact(0.2, "ns per element", "Divisions that find an element's place")
     min_row: int = fact(8, "elements", "Shortest row over which a loop with views vectorises")
 
@@ -170,6 +175,9 @@ class CpuCosts(ProductFacts):
         0.5, "ns per element", "A reduce-window's scalar code that a tree of sums saves", RATES
     )
     tree_copied_ns: float = fact(0.2, "ns per element", "Copies and their sums, saved too", RATES)
+    native_tree_ns: float = fact(
+        0.2, "ns per element", "What a tree saves in native code, where sums wait for each addition"
+    )
 
     # Windows.
     window_loop_ns: float = fact(0.8, "ns per element", "An element in a loop kernel", WINDOWS)

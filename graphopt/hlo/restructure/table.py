@@ -16,6 +16,7 @@ from graphopt.hlo.restructure.rows import (
     caller_thread,
     dot_blocks,
     dot_reduce,
+    dot_swap,
     hoist,
     lapack,
     loop_kernel,
@@ -146,6 +147,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a loop over the dimension of a cumulative operation, which carries what was combined so far",
         running_window.forbids, running_window.expand, exact=False,
     ),
+    Restructure(
+        "dot-swap", frozenset({"dot"}),
+        "the product of its operands in the other order, and the result turned",
+        dot_swap.forbids, dot_swap.expand, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -179,6 +185,7 @@ RULES: Final[dict[str, str]] = {
     **pack.RULES,
     **dot_blocks.RULES,
     **dot_reduce.RULES,
+    **dot_swap.RULES,
     **scatter.RULES,
     **window_doubling.RULES,
     **sort.RULES,

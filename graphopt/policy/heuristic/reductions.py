@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from graphopt.costs.elements import FLOATS
 from graphopt.hlo import Graph
+from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
@@ -22,7 +24,16 @@ _VIEWS: Final = frozenset({"slice", "pad", "reverse"})
 class Limits:
     """Judgements of this step."""
 
-    tree_elements: int = limit(1024, "elements", "smallest reduction that is written as a tree")
+    tree_elements: int = limit(
+        1024, "elements", "smallest reduction behind a reduce-window that is written as a tree"
+    )
+    native_elements: int = limit(
+        24, "elements", "the same in native code, of floating-point numbers"
+    )
+    native_whole_elements: int = limit(100, "elements", "the same of whole numbers and bits")
+    inside_operations: float = limit(
+        4.0, "operations", "what is computed inside such a tree instead of in front of it"
+    )
     library_tree_elements: int = limit(
         1 << 15, "elements", "the same where the library would compute it"
     )
@@ -35,7 +46,7 @@ def apply(context: Context) -> Edit | None:
     """Writes reductions as trees where XLA's form is slow: three cases.
 
     A ``reduce-window`` stands in front (scalar code), the library reads copies of parts of arrays, or native
-    code computes what it adds up, one element after the other.
+    code adds up what it computes, one element after the other.
     """
     code = CODE["tree-reduce"]
     wanted = context.decisions.copy()
@@ -55,17 +66,38 @@ def _tree(context: Context, node: int) -> tuple[list[int], float] | None:
     """Copies to fuse into a reduction's tree, and nanoseconds that one saves; None where it does not pay."""
     graph, costs = context.graph, context.costs
     source = graph.operand_lists[node][0]
-    if graph.ops[source].name == "reduce-window":
-        elements = int(graph.elements[graph.operand_lists[source][0]])
+    window = graph.ops[source].name == "reduce-window"
+    whole = graph.operand_lists[source][0] if window else source
+    elements = int(graph.elements[whole])
+    if context.is_inside_native(node) and graph.ops[whole].kind is OpKind.ELEMENTWISE:
+        return _native_tree(context, whole)
+    if window:
         return ([], elements * costs.tree_window_ns) if elements >= LIMITS.tree_elements else None
-    elements = int(graph.elements[source])
-    if context.is_inside_native(node) and context.decisions.fuse[source]:
-        saved: tuple[list[int], float] = ([], elements * costs.tree_copied_ns)
-        return saved if elements >= LIMITS.tree_elements else None
     if elements < LIMITS.library_tree_elements or not _in_library(graph, node):
         return None
     copies = _copies_only_for(graph, node)
     return (copies, elements * costs.tree_copied_ns) if copies else None
+
+
+def _native_tree(context: Context, whole: int) -> tuple[list[int], float] | None:
+    """The same in native code, where one addition waits for the other, unless they are of whole numbers.
+
+    XLA puts a reduce-window of its own between long arrays and their sums, and `whole` in memory. A few
+    simple operations are computed inside the tree; functions of its short slices would be scalar code.
+    """
+    graph, fuse = context.graph, context.decisions.fuse
+    costs = [graph.ops[node].cost for node in context.model.members(fuse, whole)]
+    simple = max(costs) <= 1.0
+    floats = graph.dtype[whole] in FLOATS
+    least = LIMITS.native_elements if floats else LIMITS.native_whole_elements
+    if fuse[whole] and not simple:
+        least = LIMITS.tree_elements
+    if graph.elements[whole] < least:
+        return None
+    few = simple and sum(costs) <= LIMITS.inside_operations
+    only = not fuse[whole] and len(graph.user_lists[whole]) == 1
+    inside = [whole] if few and only and graph.masks.fuse[whole, 1] else []
+    return inside, float(graph.elements[whole]) * context.costs.native_tree_ns
 
 
 def _in_library(graph: Graph, node: int) -> bool:

@@ -4,11 +4,13 @@ The matrix library takes a batch of matrices one after the other, and a call for
 multiply it. A single product of many short rows is copied into an order that the library's kernels want, for
 longer than it is multiplied, most of all where sums are no multiple of a vector. Written as a multiplication
 and a reduction, either is one loop kernel; sums of up to three numbers the runtime computes by plain loops.
-So is a matrix of very short rows by a vector, which XLA's own loop multiplies in scalar code.
+So is a matrix of very short rows by a vector, which XLA's own loop multiplies in scalar code. A product of
+many rows and few columns by the runtime is faster with its operands in the other order.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +33,9 @@ class Limits:
 
 LIMITS: Final = Limits()
 
+LOOPS: Final = "loops"
+"""Plain loops of the runtime, which it chooses itself for such sums."""
+
 
 def apply(context: Context) -> Edit | None:
     """Replaces such products where the program gains."""
@@ -44,29 +49,40 @@ def apply(context: Context) -> Edit | None:
         if context.is_inside_native(node):
             continue
         cost = context.model.product(node)
-        by_loops, ns = _fastest(cost, bool(context.masks.unit[node, runtime]))
+        form, ns = _fastest(cost, may_move=bool(context.masks.unit[node, runtime]))
         if cost.library_ns <= LIMITS.margin * ns:
             continue
-        if by_loops:
+        if form == LOOPS:
             wanted.unit[node] = runtime
         else:
-            wanted.restructure[node] = CODE["dot-reduce"]
+            wanted.restructure[node] = CODE[form]
         chosen += 1
         saved += (cost.library_ns - ns) * context.executions(node)
-    return context.edit(wanted, saved, f"{chosen} products of small matrices or rows in loops")
+    return context.edit(
+        wanted, saved, f"{chosen} products of small matrices or rows in another form"
+    )
 
 
-def _fastest(cost: ProductCosts, may_run: bool) -> tuple[bool, float]:
-    """True if loops of the runtime are faster than a loop kernel, and the time of the faster."""
-    inf = float("inf")
-    naive = cost.naive_ns if may_run and cost.naive_ns is not None else inf
-    kernel = cost.reduced_ns if cost.reduced_ns is not None else inf
-    return naive < kernel, min(naive, kernel)
+def _fastest(cost: ProductCosts, *, may_move: bool) -> tuple[str, float]:
+    """The fastest other form of a product, a restructure or loops of the runtime, and its time.
+
+    Args:
+        cost: of the product.
+        may_move: the runtime may compute it.
+    """
+    forms = {
+        "dot-reduce": cost.reduced_ns,
+        "dot-swap": cost.swapped_ns,
+        LOOPS: cost.naive_ns if may_move else None,
+    }
+    return min(
+        ((form, math.inf if ns is None else ns) for form, ns in forms.items()), key=lambda x: x[1]
+    )
 
 
 STEP: Final = Step(
     name="small products",
-    summary="Products of many small matrices or short rows become loops instead of library calls.",
+    summary="Products of small matrices, short rows or few columns become loops, or swap their operands.",
     apply=apply,
     after=("small runs",),
     min_saved_ns=500.0,

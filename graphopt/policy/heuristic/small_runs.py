@@ -109,7 +109,8 @@ def _saved_ns(now: Context, roots: list[int]) -> float:
     if len(roots) < 2:
         return 0.0
     executions = now.executions(roots[0])
-    saved = (len(roots) - 1) * now.costs.thunk_ns * executions
+    thunk_ns = now.model.thunk_ns(int(now.graph.computation[roots[0]]))
+    saved = (len(roots) - 1) * thunk_ns * executions
     saved += _products_gain(now, roots) * executions
     if saved <= LIMITS.min_saved_share * now.program_ns:
         return 0.0
@@ -183,7 +184,7 @@ def _gather_tiny(context: Context, wanted: Decisions, index: int, movable: list[
     """Makes the tiny kernels of a body native where that saves a good part of its time; what it saves."""
     graph, model = context.graph, context.model
     tiny = [node for node in movable if _is_tiny(context, node)]
-    saved = (len(tiny) - 1) * context.costs.thunk_ns
+    saved = (len(tiny) - 1) * model.thunk_ns(index)
     if saved <= LIMITS.min_body_share * model.computations[index].default_ns(model.cores):
         return 0.0
     if not _is_earned(context, tiny, saved * context.executions(tiny[0])):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.decisions import FIELDS
-from graphopt.hlo.restructure import CODE, REPLACES
+from graphopt.hlo.restructure import CODE, REPLACES, RESTRUCTURES
 from graphopt.machine import Unit, UnitKind
 
 MAX_PLAIN_VALUES: Final = 16
@@ -46,6 +46,10 @@ DECODED: Final = tuple(sorted(FIELDS, key=lambda name: _ORDER.get(name, len(_ORD
 """`FIELDS` in the order in which the network decides them."""
 
 
+NETWORK_ROWS: Final = tuple(row.name for row in RESTRUCTURES if row.replaces)[:MAX_PLAIN_VALUES]
+"""Rows of `restructure` that a new network decides; those that only say how a kernel is written it leaves."""
+
+
 @dataclass(frozen=True)
 class KnownRows:
     """Which rows of `restructure` a network can tell apart, and which it may choose.
@@ -55,8 +59,8 @@ class KnownRows:
         trained: those that it was trained with; it chooses no others.
     """
 
-    columns: tuple[str, ...] = tuple(CODE)[:MAX_PLAIN_VALUES]
-    trained: tuple[str, ...] = tuple(CODE)[:MAX_PLAIN_VALUES]
+    columns: tuple[str, ...] = NETWORK_ROWS
+    trained: tuple[str, ...] = NETWORK_ROWS
 
     def codes(self) -> NDArray[np.int64]:
         """int64 [R]; the column of each row of this graphopt's table, -1 where it has none."""

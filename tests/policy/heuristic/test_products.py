@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 from support.captures import MACHINE, capture
 
+from graphopt.costs.model import CostModel
 from graphopt.costs.products import dot_flops, product_costs
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.jax_private import hlo_from_text
-from graphopt.machine import UnitKind
+from graphopt.machine import UnitKind, cost_rows
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
 
@@ -84,6 +86,22 @@ def test_the_library_takes_long_for_short_rows():
     assert times((4096, 6), (6, 8)) > 3.0
     assert times((4096, 3), (3, 4)) > 3.0
     assert times((64, 128), (128, 4)) < 1.0
+
+
+@pytest.mark.parametrize(("columns", "expected"), [(2, True), (6, True), (64, False)])
+def test_gradients_of_layers_with_few_outputs_swap_their_operands(columns, expected):
+    def gradient(x, w, y):
+        return jax.grad(lambda w: jnp.square(x @ w - y).mean())(w)
+
+    rng = np.random.default_rng(0)
+    shapes = ((1024, 64), (64, columns), (1024, columns))
+    program = capture(gradient, *(rng.normal(size=s).astype(np.float32) for s in shapes))
+    model = CostModel(program.graph, cost_rows.QUICK_CALLS)
+    decisions = heuristic_steps(program.graph, ["small products"], model)
+    assert (CODE["dot-swap"] in decisions.restructure.tolist()) is expected
+    if expected:
+        result = program.compile(rewrite(program.graph, decisions).data)()
+        assert compare_outputs(program.result, result).equal
 
 
 def test_a_recurrent_cell_becomes_native_with_its_products_in_blocks():

@@ -19,7 +19,7 @@ from graphopt.files import write_directory
 from graphopt.hlo.restructure import CODE
 from graphopt.policy.heuristic.steps import STEPS
 from graphopt.policy.network.checkpoint import PolicySpec, load, load_orbax, save
-from graphopt.policy.network.decision_space import KnownRows
+from graphopt.policy.network.decision_space import NETWORK_ROWS, KnownRows
 from graphopt.policy.network.files import SPEC, WEIGHTS
 from graphopt.policy.network.learned import LearnedPolicy
 
@@ -60,7 +60,7 @@ def test_round_trip(saved):
 def test_a_checkpoint_says_what_it_knows(saved, tmp_path):
     data = json.loads((saved / SPEC).read_text())
     assert data["heuristic"] == list(STEPS)
-    assert data["decisions"]["restructure"]["trained"] == list(CODE)
+    assert data["decisions"]["restructure"]["trained"] == list(NETWORK_ROWS)
     known = KnownRows(("keep", "unroll", "gone"), ("keep", "unroll"))
     spec = PolicySpec(SMALL, 0.05, rows=known, heuristic=("a step of old",))
     save(tmp_path / "old", spec, parameters(SMALL))

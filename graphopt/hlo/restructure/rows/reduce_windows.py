@@ -27,7 +27,7 @@ from graphopt.hlo.restructure.writing.values import Value, array_shape
 WAYS: Final = 4
 """Parts that one level of a tree combines."""
 
-SMALL: Final = 128
+SMALL: Final = 16
 """A reduction of so few elements stays one."""
 
 RULES: Final = {

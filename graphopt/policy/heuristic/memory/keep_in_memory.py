@@ -12,6 +12,7 @@ from graphopt.costs.elements import FLOATS, element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, evaluation_ns, holds_loop
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.layouts import innermost, row
 from graphopt.hlo.module.proto import DType
 from graphopt.machine import CpuCosts, UnitKind
 from graphopt.policy.heuristic.support.context import Context
@@ -66,8 +67,10 @@ def apply(context: Context) -> Edit | None:
         if written and trips.is_in_library(node):
             written = False
         if written and graph.ops[node].name not in NEVER_WRITTEN:
-            again = counted.of(node) - elements[node]
+            evaluated = counted.of(node)
+            again = evaluated - elements[node]
             memory = trips.memory_ns(node, counted.across(node) if again > 0.0 else 0.0)
+            memory += trips.joined_ns(node, evaluated)
             times = max(1.0, context.executions(node))
             needed = LIMITS.margin * memory + least / times
             if most_ns[node] > behind_loads[node] and again * most_ns[node] > needed:
@@ -106,6 +109,21 @@ class _Trips:
         (root,) = self._readers[node]
         unit = self._graph.units[self._context.decisions.unit[root]]
         return unit.kind is UnitKind.LIBRARY and not self._context.is_inside_native(root)
+
+    def joined_ns(self, node: int, evaluated: float) -> float:
+        """Nanoseconds that reading a value at so many places takes longer where short rows are joined.
+
+        Functions are slow there too, as no vector code is made of them.
+        """
+        simple = self._graph.ops[node].cost <= 1.0
+        joined = simple and any(self._joins_short_rows(root) for root in self._readers[node])
+        return evaluated * self._costs.joined_read_ns if joined else 0.0
+
+    def _joins_short_rows(self, root: int) -> bool:
+        graph = self._graph
+        if graph.ops[root].name != "concatenate" or row(graph, root) >= self._costs.min_row:
+            return False
+        return innermost(graph, root) in graph.source.protos[root].dimensions
 
     def memory_ns(self, node: int, across: float) -> float:
         """Nanoseconds of a value's trip, `across` of its elements read in another order."""

@@ -39,6 +39,16 @@ def test_comparisons_are_repeated():
     assert all(decisions.fuse[node] for node in nodes(graph, "compare"))
 
 
+def test_simple_values_are_repeated_where_short_rows_are_joined():
+    """A stack of three is scalar code, in which an element of an array takes as long as a few operations."""
+
+    def stacked(weight, image):
+        near = (weight - 0.5) * weight + 0.25
+        return jnp.stack([near * image[..., c] for c in range(3)], -1)
+
+    assert edit_of(NAME, stacked, normal(200, 200), normal(200, 200, 3)) is None
+
+
 def test_what_is_used_once_stays_fused():
     assert edit_of(NAME, lambda x: jnp.sin(jnp.cos(x)), normal(512, 512)) is None
 
