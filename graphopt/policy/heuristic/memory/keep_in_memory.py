@@ -111,12 +111,12 @@ class _Trips:
         return unit.kind is UnitKind.LIBRARY and not self._context.is_inside_native(root)
 
     def joined_ns(self, node: int, evaluated: float) -> float:
-        """Nanoseconds that reading a value at so many places takes longer where short rows are joined.
+        """Nanoseconds that reading a value at so many places takes longer where all kernels join short rows.
 
         Functions are slow there too, as no vector code is made of them.
         """
         simple = self._graph.ops[node].cost <= 1.0
-        joined = simple and any(self._joins_short_rows(root) for root in self._readers[node])
+        joined = simple and all(self._joins_short_rows(root) for root in self._readers[node])
         return evaluated * self._costs.joined_read_ns if joined else 0.0
 
     def _joins_short_rows(self, root: int) -> bool:
