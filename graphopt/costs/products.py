@@ -91,7 +91,8 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     if by_loops and not called:
         return ProductCosts(plain, plain, blocks)
     swapped = None
-    if not called and graph.dtype[node] == DType.F32 and legal[CODE["dot-swap"]]:
+    may_swap = not called and product.left_turned and not product.right_turned
+    if may_swap and graph.dtype[node] == DType.F32 and legal[CODE["dot-swap"]]:
         swapped = library + _swapped_ns(product, costs)
     library += _rows_ns(called, product, turned, costs)
     reduced = work / _kernel_rate(product, costs) if written else None
@@ -99,17 +100,14 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
 
 
 def _swapped_ns(product: Product, costs: CpuCosts) -> float:
-    """What a single product by the runtime takes beside its rate with its operands in the other order."""
-    swapped = replace(
-        product,
-        rows=product.columns,
-        columns=product.rows,
-        left_turned=not product.right_turned,
-        right_turned=not product.left_turned,
-    )
-    turned = costs.turned_call_ns * (swapped.left_turned or swapped.right_turned)
+    """What `a.T @ b` by the runtime takes beside its rate as `b.T @ a`, turned.
+
+    Of products stored otherwise both operands would be stored worse when swapped.
+    """
+    swapped = replace(product, rows=product.columns, columns=product.rows)
     results = product.rows * product.columns
-    return _rows_ns(False, swapped, turned, costs) + costs.thunk_ns + results * costs.moved_ns
+    packed = _rows_ns(False, swapped, costs.turned_call_ns, costs)
+    return packed + costs.thunk_ns + results * costs.moved_ns
 
 
 def _rows_ns(called: bool, product: Product, turned: float, costs: CpuCosts) -> float:
