@@ -267,6 +267,8 @@ def main() -> int:
     parser.add_argument("--budget-s", type=float, default=60.0, help="of a search, per program")
     parser.add_argument("--json", type=Path, help="write the rows here too")
     options = parser.parse_args()
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
     modes = options.modes.split(",")
     plan = Plan(
         options.suite, install_old(), modes, options.rounds, options.processes, options.budget_s

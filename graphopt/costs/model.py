@@ -123,16 +123,19 @@ class CostModel:
         """Nanoseconds of one run that kernels written in another way must save together."""
         return max(MIN_SAVED_NS, MIN_SAVED_SHARE * self.computations[-1].default_ns(self.cores))
 
-    def is_short(self, index: int) -> bool:
-        """True for a computation of so few kernels that the executor runs them one after the other."""
-        graph, computation = self.graph, self.graph.computations[index]
-        nodes = range(computation.first, computation.end)
-        kernels = sum(not graph.default.fuse[node] and _is_run(graph, node) for node in nodes)
-        return kernels <= self.costs.short_sequence
+    @cached_property
+    def _is_short(self) -> list[bool]:
+        """Per computation: it has so few kernels that the executor runs them one after the other."""
+        graph = self.graph
+        kernels = [0] * len(graph.computations)
+        for node, fused in enumerate(graph.default.fuse.tolist()):
+            if not fused and _is_run(graph, node):
+                kernels[int(graph.computation[node])] += 1
+        return [count <= self.costs.short_sequence for count in kernels]
 
     def thunk_ns(self, index: int) -> float:
         """Nanoseconds of dispatching one kernel of a computation."""
-        return self.costs.short_thunk_ns if self.is_short(index) else self.costs.thunk_ns
+        return self.costs.short_thunk_ns if self._is_short[index] else self.costs.thunk_ns
 
     def _computation(self, index: int) -> LoopCosts:
         graph = self.graph
@@ -140,8 +143,9 @@ class CostModel:
         nodes = [n for n in range(computation.first, computation.end) if _is_run(graph, n)]
         thunk_ns = self.thunk_ns(index)
         total = LoopCosts()
-        short = self.is_short(index)
-        total.iteration_ns = self.costs.short_loop_ns if short else self.costs.loop_ns
+        total.iteration_ns = (
+            self.costs.short_loop_ns if self._is_short[index] else self.costs.loop_ns
+        )
         for node in nodes:
             total.code += self.code_length(node)
             if node in self.callees:

@@ -25,10 +25,12 @@ class Limits:
     """Judgements of this step."""
 
     tree_elements: int = limit(
-        1024, "elements", "smallest reduction behind a reduce-window that is written as a tree"
+        1024,
+        "elements",
+        "smallest tree in place of a reduce-window, or of functions in native code",
     )
     native_elements: int = limit(
-        24, "elements", "the same in native code, of floating-point numbers"
+        24, "elements", "smallest in native code otherwise, of floating-point numbers"
     )
     native_whole_elements: int = limit(100, "elements", "the same of whole numbers and bits")
     inside_operations: float = limit(
