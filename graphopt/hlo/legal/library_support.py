@@ -1,7 +1,7 @@
 """Which nodes the YNN kernel library can execute (XLA's ``ynn_support.cc``, as predicates).
 
-Stricter than XLA in one respect: only float32. Clusters that XLA itself gave to the library are
-legal whatever they hold.
+Stricter than XLA in two respects: only float32, and no product of a broadcast. Clusters that XLA itself gave
+to the library are legal whatever they hold.
 """
 
 from __future__ import annotations
@@ -38,7 +38,27 @@ def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
             if row_major[node] and all(row_major[o] for o in operands):
                 inside[node] = check is None or check(graph, node)
                 root[node] = inside[node] and op.name in _ROOTS
+    for node in _multiplied_broadcasts(graph):
+        inside[node] = root[node] = False
     return inside, root
+
+
+def _multiplied_broadcasts(graph: Graph) -> list[int]:
+    """Broadcasts that a product reads, as they are or as views.
+
+    Of a right operand that repeats along its rows the library reads one row's memory for each of its columns,
+    beyond the end of the array.
+    """
+    read = [False] * len(graph)
+    found = []
+    for node in range(len(graph) - 1, -1, -1):
+        name = graph.ops[node].name
+        if read[node] and name == "broadcast":
+            found.append(node)
+        elif name == "dot" or (read[node] and name in _VIEWS):
+            for operand in graph.operand_lists[node]:
+                read[operand] = True
+    return found
 
 
 def _is_row_major(order: tuple[int, ...]) -> bool:
@@ -107,5 +127,7 @@ _CHECKS: Final[dict[str, Callable[[Graph, int], bool]]] = {
     "dot": _dot,
 }
 """Conditions beyond dtype and layout, by opcode."""
+
+_VIEWS: Final = frozenset({"bitcast", "reshape", "transpose"})
 
 _ROOTS: Final = _ELEMENTWISE | {"reduce", "dot"}
