@@ -55,7 +55,7 @@ def test_columns_are_finite_and_in_range(name):
 
 
 def test_an_alternative_looks_the_same_written_in_full_or_as_what_it_changes():
-    graph = captured("lstm").graph
+    graph = captured("transformer_block").graph
     start = heuristic_steps(graph, STEPS)
     table = alternatives(graph, program=False)
     encoder = Encoder(table)
