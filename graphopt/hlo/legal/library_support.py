@@ -38,26 +38,28 @@ def library_nodes(graph: Graph) -> tuple[list[bool], list[bool]]:
             if row_major[node] and all(row_major[o] for o in operands):
                 inside[node] = check is None or check(graph, node)
                 root[node] = inside[node] and op.name in _ROOTS
-    for node in _multiplied_broadcasts(graph):
+    for node in _repeated_operands(graph):
         inside[node] = root[node] = False
     return inside, root
 
 
-def _multiplied_broadcasts(graph: Graph) -> list[int]:
-    """Broadcasts that a product reads, as they are or as views.
+def _repeated_operands(graph: Graph) -> set[int]:
+    """Operands of products that repeat smaller arrays: broadcasts, and what is made of nothing else.
 
     Of a right operand that repeats along its rows the library reads one row's memory for each of its columns,
     beyond the end of the array.
     """
-    read = [False] * len(graph)
-    found = []
-    for node in range(len(graph) - 1, -1, -1):
-        name = graph.ops[node].name
-        if read[node] and name == "broadcast":
-            found.append(node)
-        elif name == "dot" or (read[node] and name in _VIEWS):
-            for operand in graph.operand_lists[node]:
-                read[operand] = True
+    repeats = [False] * len(graph)
+    found: set[int] = set()
+    for node, op in enumerate(graph.ops):
+        operands = graph.operand_lists[node]
+        if op.name == "dot":
+            found.update(operand for operand in operands if repeats[operand])
+        elif op.name == "broadcast":
+            repeats[node] = True
+        elif op.name in _VIEWS or op.name in _ELEMENTWISE:
+            arrays = [operand for operand in operands if graph.ops[operand].name != "constant"]
+            repeats[node] = bool(arrays) and all(repeats[operand] for operand in arrays)
     return found
 
 

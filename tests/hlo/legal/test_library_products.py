@@ -20,6 +20,7 @@ def rows(v, shape):
         lambda a, v: a @ rows(v * 2, (16, 64)),
         lambda a, v: a @ lax.broadcast_in_dim(v[0] * 2, (16, 64), ()),
         lambda a, v: a @ rows(v * 2, (16, 8, 8)).reshape(16, 64),
+        lambda a, v: a @ (rows(v * 2, (16, 64)) * rows(v, (16, 64)) + rows(a[0], (16, 64))),
         lambda a, v: rows(v * 2, (16, 16)) @ a,
         lambda a, v: lax.broadcast_in_dim(v * 2, (64, 16), (1,)) @ a,
     ],

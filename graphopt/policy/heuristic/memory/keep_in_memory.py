@@ -70,7 +70,7 @@ def apply(context: Context) -> Edit | None:
             evaluated = counted.of(node)
             again = evaluated - elements[node]
             memory = trips.memory_ns(node, counted.across(node) if again > 0.0 else 0.0)
-            memory += trips.joined_ns(node, evaluated)
+            memory += trips.joined_ns(node, evaluated) if again > 0.0 else 0.0
             times = max(1.0, context.executions(node))
             needed = LIMITS.margin * memory + least / times
             if most_ns[node] > behind_loads[node] and again * most_ns[node] > needed:
