@@ -19,12 +19,13 @@ from support.small_programs import STATE, chain, is_native, named
 
 import graphopt
 from graphopt.errors import WorkloadError
-from graphopt.hlo import build_graph
+from graphopt.hlo import build_graph, rewrite
 from graphopt.learn.tune import Event, replay, tune
 from graphopt.learn.tune.confirm import Runs, _yardstick, confirm
 from graphopt.learn.tune.subject import make_subject
+from graphopt.measure import compile_with
 from graphopt.measure.comparing.yardstick import Judgement, host_leaves, program_yardstick
-from graphopt.store import Store
+from graphopt.store import Store, decode_decisions
 from graphopt.store.winners import KEPT, all_winners, get_winner, quarantined
 
 pytestmark = pytest.mark.usefixtures("clean_plugin")
@@ -123,12 +124,22 @@ def test_a_fresh_process_uses_the_winner(tuned):
 
 
 def test_the_plugin_of_this_process_uses_the_winner(tuned):
-    _, store, _ = tuned
-    yardstick = program_yardstick(named("before", chain).lower(STATE).compile(), (STATE,))
+    result, store, _ = tuned
+    (module,) = result.modules
+    before = named("before", chain)
+
+    def winner(data: bytes) -> bytes:
+        graph = build_graph(data)
+        return rewrite(graph, decode_decisions(graph, module.decisions)).data
+
+    wanted = host_leaves(compile_with(before, (STATE,), winner)())
+    yardstick = program_yardstick(before.lower(STATE).compile(), (STATE,))
     graphopt.install("xla-default", store=store)
     fn = named("after", chain)
     assert is_native(fn.lower(STATE).compile())
-    assert yardstick.judge(host_leaves(fn(STATE))).equal  # sums that cancel, in another order
+    found = host_leaves(fn(STATE))
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert yardstick.judge(found).equal  # sums that cancel, in another order
     graphopt.install("xla-default", store=False)
     assert not is_native(named("without", chain).lower(STATE).compile())
 
