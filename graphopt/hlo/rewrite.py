@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from graphopt.hlo.emit.module import emit
+from graphopt.hlo.emit.sequences import run_in_order
 from graphopt.hlo.emit.verify import verify
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import Graph
@@ -19,7 +20,7 @@ from graphopt.hlo.plan.items import make_items
 from graphopt.hlo.plan.regions import Plan, Region, make_plan
 from graphopt.hlo.replace.apply import apply_restructures
 from graphopt.hlo.restructure.rows.caller_thread import is_on_caller, stays_on_caller, take_off
-from graphopt.hlo.restructure.table import CODE, replacing
+from graphopt.hlo.restructure.table import IN_ORDER, ON_CALLER, replacing
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Rewrite:
             first item of the native region that it executes: joins profiles with the plan.
         restructured: number of operations that were replaced.
         caller_thread: the program runs on the thread that calls it.
+        sequences: number of computations whose kernels run one after the other.
     """
 
     data: bytes
@@ -44,6 +46,7 @@ class Rewrite:
     items: dict[str, int] = field(default_factory=dict, repr=False)
     restructured: int = 0
     caller_thread: bool = False
+    sequences: int = 0
 
 
 def rewrite(graph: Graph, decisions: Decisions) -> Rewrite:
@@ -83,11 +86,13 @@ def _write(graph: Graph, decisions: Decisions, stays: bool) -> Rewrite:
     clustering, plans = plan(graph, decisions)
     written = emit(graph, clustering, plans)
     module = written.module
-    caller_thread = bool(np.any(decisions.restructure == CODE["caller-thread"]))
+    write_schedule(module)
+    verify(module, graph.source.module, written.copied)
+    sequences = run_in_order(written, _in_order(graph, decisions))
+    caller_thread = bool(ON_CALLER[decisions.restructure].any())
     if caller_thread or (stays and not is_on_caller(index(module))):
         take_off(module)
     write_schedule(module)
-    verify(module, graph.source.module, written.copied)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)
     return Rewrite(
         data=module.SerializeToString(),
@@ -96,7 +101,14 @@ def _write(graph: Graph, decisions: Decisions, stays: bool) -> Rewrite:
         overrides=dict(Counter(rule for _, rule in clustering.overrides)),
         items=written.entry_names,
         caller_thread=caller_thread,
+        sequences=sequences,
     )
+
+
+def _in_order(graph: Graph, decisions: Decisions) -> set[int]:
+    """Ids of the computations whose kernels shall run one after the other."""
+    chosen = np.flatnonzero(IN_ORDER[decisions.restructure])
+    return {int(graph.computations[graph.computation[node]].id) for node in chosen}
 
 
 def plan(graph: Graph, decisions: Decisions) -> tuple[Clustering, list[Plan]]:

@@ -12,6 +12,13 @@ from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
 
 
+def first_parameter(graph: Graph, index: int) -> int | None:
+    """The first parameter of a computation of the graph, -1 for the entry; None for one without any."""
+    computation = graph.computations[index]
+    nodes = range(computation.first, computation.end)
+    return next((node for node in nodes if graph.ops[node].name == "parameter"), None)
+
+
 def window_size(graph: Graph, node: int) -> int:
     """Elements that a reduce-window reads for one element of its result."""
     window = graph.source.protos[node].window

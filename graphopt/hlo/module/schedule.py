@@ -7,12 +7,16 @@ and work is handed to threads by it, so a rewritten module keeps XLA's order whe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
 from graphopt.hlo.module.index import LOCAL_ID, ModuleIndex
 from graphopt.hlo.module.proto import HloModuleProto
+
+IN_ORDER_THUNKS: Final = 8
+"""Thunks of a sequence that XLA runs one after the other whatever they are (``thunk_executor.h``:
+``execute_sequential_num_thunks_threshold``)."""
 
 
 def read_schedule(module: ModuleIndex) -> dict[int, dict[int, int]]:

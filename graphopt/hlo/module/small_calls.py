@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role
 
 
 def is_small_call(instruction: Instruction) -> bool:
     """True for a ``call`` that XLA emits as one native function."""
-    return instruction.opcode == "call" and any(
-        entry.key == SMALL_CALL and entry.value == "true"
-        for entry in instruction.proto.frontend_attributes.map
+    return is_small_call_proto(instruction.proto)
+
+
+def is_small_call_proto(proto: Any) -> bool:
+    """The same of an ``HloInstructionProto``."""
+    return proto.opcode == "call" and any(
+        entry.key == SMALL_CALL and entry.value == "true" for entry in proto.frontend_attributes.map
     )
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from graphopt.hlo.graph.decisions import FIELDS, DecisionBatch, Decisions
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.legal.rules import settled_masks
-from graphopt.hlo.restructure.table import CODE, replacing
+from graphopt.hlo.restructure.table import ON_CALLER, replacing
 from graphopt.machine import UnitKind, unit_index
 
 
@@ -79,10 +79,11 @@ class Restructured:
 
     def _carry_thread(self, batch: DecisionBatch, restructure: NDArray[Any]) -> None:
         """Decides about the program's thread at the node that stands for the program in the new graph."""
-        code = CODE["caller-thread"]
-        moved = (batch.fields["restructure"] == code).any(axis=1)
-        for node in np.flatnonzero(settled_masks(self.graph).restructure[:, code]):
-            restructure[moved, node] = code
+        allowed = settled_masks(self.graph).restructure
+        for code in np.flatnonzero(ON_CALLER):
+            moved = (batch.fields["restructure"] == code).any(axis=1)
+            for node in np.flatnonzero(allowed[:, code]):
+                restructure[moved, node] = code
 
     def _native_origins(self, batch: DecisionBatch) -> NDArray[np.bool_]:
         """bool [B, N']; fresh nodes whose origin is native, or fused into something that is."""

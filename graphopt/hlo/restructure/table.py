@@ -24,6 +24,7 @@ from graphopt.hlo.restructure.rows import (
     reduce_windows,
     running_window,
     scatter,
+    sequential,
     sort,
     unroll,
     unroll_by,
@@ -51,6 +52,8 @@ class Restructure:
             in another way.
         around: what is written runs beside the operation, not in its place: it belongs to the loop
             around it, if there is one.
+        on_caller: the program runs on the thread that calls it.
+        in_order: the kernels of the computation run one after the other.
     """
 
     name: str
@@ -64,6 +67,8 @@ class Restructure:
     joins: bool = False
     replaces: bool = True
     around: bool = False
+    on_caller: bool = False
+    in_order: bool = False
 
 
 def _keep(site: Site) -> Value:
@@ -125,7 +130,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "caller-thread", caller_thread.OPCODES,
         "the same program, run by the thread that calls it instead of a worker",
-        caller_thread.forbids, _keep, replaces=False,
+        caller_thread.forbids, _keep, replaces=False, on_caller=True,
     ),
     Restructure(
         "hoist", frozenset({"while"}),
@@ -152,6 +157,16 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "the product of its operands in the other order, and the result turned",
         dot_swap.forbids, dot_swap.expand, exact=False,
     ),
+    Restructure(
+        "sequential", sequential.OPCODES,
+        "the same kernels, one after the other on one thread, instead of as XLA hands them to its workers",
+        sequential.forbids, _keep, replaces=False, in_order=True,
+    ),
+    Restructure(
+        "caller-sequential", sequential.OPCODES,
+        "the same kernels, one after the other on the thread that calls the program",
+        sequential.forbids_on_caller, _keep, replaces=False, on_caller=True, in_order=True,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -160,6 +175,21 @@ CODE: Final[dict[str, int]] = {row.name: code for code, row in enumerate(RESTRUC
 
 REPLACES: Final = np.array([row.replaces for row in RESTRUCTURES], np.bool_)
 """bool [R]; rows that replace an operation, or leave it as it is."""
+
+
+ON_CALLER: Final = np.array([row.on_caller for row in RESTRUCTURES], np.bool_)
+"""bool [R]; rows by which a program runs on the thread that calls it."""
+
+IN_ORDER: Final = np.array([row.in_order for row in RESTRUCTURES], np.bool_)
+"""bool [R]; rows by which the kernels of a computation run one after the other."""
+
+
+def dispatch_code(on_caller: bool, in_order: bool) -> int:
+    """The row that says so of a program or, without its thread, of a computation; 0 for neither."""
+    if not on_caller and not in_order:
+        return 0
+    found = np.flatnonzero((on_caller == ON_CALLER) & (in_order == IN_ORDER))
+    return int(found[0])
 
 
 def replacing(codes: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -187,6 +217,7 @@ RULES: Final[dict[str, str]] = {
     **dot_reduce.RULES,
     **dot_swap.RULES,
     **scatter.RULES,
+    **sequential.RULES,
     **window_doubling.RULES,
     **sort.RULES,
     **unroll.RULES,

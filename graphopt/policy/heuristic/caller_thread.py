@@ -9,8 +9,9 @@ import numpy as np
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import Decisions, Graph
+from graphopt.hlo.graph.walks import first_parameter
 from graphopt.hlo.module.opcodes import OP_BY_NAME
-from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure import CODE, IN_ORDER, ON_CALLER, dispatch_code
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -75,8 +76,8 @@ def for_waiting_callers(graph: Graph, decisions: Decisions | None) -> Decisions 
 
 def _edit(context: Context, least_ns: float) -> Edit | None:
     """Runs a program that takes longer than that on its caller's thread, if that gains."""
-    allowed = np.flatnonzero(context.masks.restructure[:, CODE["caller-thread"]])
-    if not len(allowed):
+    node = first_parameter(context.graph, -1)
+    if node is None or not context.masks.restructure[node, CODE["caller-thread"]]:
         return None
     saved = context.costs.handover_ns
     saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
@@ -84,7 +85,8 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
     if saved <= 0 or not least_ns < program_ns(context) < LIMITS.max_program_ns:
         return None
     wanted = context.decisions.copy()
-    wanted.restructure[allowed[0]] = CODE["caller-thread"]
+    in_order = bool(IN_ORDER[wanted.restructure[node]])
+    wanted.restructure[node] = dispatch_code(on_caller=True, in_order=in_order)
     return context.edit(wanted, saved, "the program is over sooner than a worker is woken")
 
 
@@ -127,8 +129,9 @@ def is_negligible(graph: Graph, model: CostModel) -> bool:
 def asynchronous(decisions: Decisions) -> Decisions:
     """The same decisions, but a worker runs the program, as XLA has it."""
     codes = decisions.restructure
-    moved = codes == CODE["caller-thread"]
-    return decisions.with_changes(restructure=np.where(moved, np.int8(0), codes))
+    stays = [dispatch_code(on_caller=False, in_order=bool(o)) for o in IN_ORDER]
+    moved = np.where(ON_CALLER[codes], np.array(stays, np.int8)[codes], codes)
+    return decisions.with_changes(restructure=moved)
 
 
 STEP: Final = Step(

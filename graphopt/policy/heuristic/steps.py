@@ -25,6 +25,7 @@ from graphopt.policy.heuristic import (
     packed_functions,
     reductions,
     scalar_reductions,
+    sequential_kernels,
     short_reductions,
     small_products,
     small_runs,
@@ -54,6 +55,7 @@ TABLE: Final[tuple[Step, ...]] = (
     loop_kernels.STEP,
     packed_functions.STEP,
     caller_thread.STEP,
+    sequential_kernels.STEP,
 )
 """All steps, in the order in which they are applied."""
 

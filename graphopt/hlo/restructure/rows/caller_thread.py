@@ -16,6 +16,7 @@ from math import inf, isqrt, prod
 from typing import Any, Final
 
 from graphopt.hlo.graph.graph import Graph
+from graphopt.hlo.graph.walks import first_parameter
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import (
     LOCAL_ID,
@@ -69,7 +70,7 @@ _SAFE_CALLS: Final = ("lapack_", "TopK")
 def forbids(candidate: Candidate) -> str | None:
     """Why a node does not stand for a program that may run on the thread that calls it."""
     graph, node = candidate.graph, candidate.node
-    if node != first_parameter(graph):
+    if node != first_parameter(graph, -1):
         return "not-the-program"
     if device_count(graph.source.module) > 1:
         return "several-devices"
@@ -98,13 +99,6 @@ def stays_on_caller(module: ModuleIndex) -> bool:
     opcodes = {i.opcode for c in module.computations.values() for i in c.instructions}
     known = (OP_BY_NAME.get(opcode) for opcode in opcodes - _COUNTED)
     return all(op is not None and op.kind is not OpKind.RUNTIME for op in known)
-
-
-def first_parameter(graph: Graph) -> int | None:
-    """The first parameter of the entry computation; None for a program without any."""
-    entry = graph.computations[-1]
-    nodes = range(entry.first, entry.end)
-    return next((node for node in nodes if graph.ops[node].name == "parameter"), None)
 
 
 def _calls_out(graph: Graph, node: int) -> bool:

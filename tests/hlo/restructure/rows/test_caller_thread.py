@@ -16,7 +16,6 @@ from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.caller_thread import (
     CHEAP_OPERATIONS,
     CREDIT,
-    first_parameter,
     is_on_caller,
     most_operations,
     stays_on_caller,
@@ -34,7 +33,7 @@ def steps(x: jax.Array) -> Any:
 
 def moved(graph: Graph, decisions: Decisions | None = None) -> Decisions:
     """Decisions with the program on its caller's thread."""
-    first = first_parameter(graph)
+    first = first_parameter(graph, -1)
     assert first is not None
     return changed(decisions or graph.default, restructure={first: CODE[NAME]})
 
@@ -112,7 +111,7 @@ def test_what_was_rewritten_can_be_read_and_rewritten_again():
 def rule(fn: Any, *args: Any) -> str | None:
     """Why a program may not be moved."""
     graph = capture(fn, *args).graph
-    first = first_parameter(graph)
+    first = first_parameter(graph, -1)
     assert first is not None
     return graph.masks.why_not(first, "restructure", CODE[NAME])
 
@@ -188,12 +187,12 @@ def test_programs_that_call_python_are_left_to_a_worker():
 def test_one_node_stands_for_the_program():
     graph = capture(lambda x, y: (x * y, x + y), normal(64, 32), normal(64, 32, seed=1)).graph
     allowed = np.flatnonzero(graph.masks.restructure[:, CODE[NAME]])
-    assert allowed.tolist() == [first_parameter(graph)]
-    other = next(n for n in nodes(graph, "parameter") if n != first_parameter(graph))
+    assert allowed.tolist() == [first_parameter(graph, -1)]
+    other = next(n for n in nodes(graph, "parameter") if n != first_parameter(graph, -1))
     assert graph.masks.why_not(other, "restructure", CODE[NAME]) == "not-the-program"
 
 
 def test_a_program_without_parameters_has_nothing_that_stands_for_it():
     graph = capture(lambda: jnp.arange(4096.0) * 2.0).graph
-    assert first_parameter(graph) is None
+    assert first_parameter(graph, -1) is None
     assert not graph.masks.restructure[:, CODE[NAME]].any()
