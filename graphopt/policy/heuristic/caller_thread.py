@@ -16,6 +16,7 @@ from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import program_ns
+from graphopt.policy.heuristic.support.sequences import is_gone, sequence_of
 from graphopt.policy.heuristic.support.step import Step, limit
 
 
@@ -38,6 +39,12 @@ class Limits:
         0.4, "times the caller's part of a call", "shorter programs end before the next call begins"
     )
     max_program_ns: float = limit(150_000.0, "ns", "longer programs stay with a worker")
+    max_single_ns: float = limit(
+        350_000.0, "ns", "the same of programs whose kernels run on one core each"
+    )
+    max_shared: float = limit(
+        0.1, "of the program", "what kernels on several cores may take in such a program"
+    )
     min_nodes: int = limit(
         6, "nodes", "fewer are one call among many, whose caller does not wait for it"
     )
@@ -82,12 +89,28 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
     saved = context.costs.handover_ns
     saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
     saved -= _opaque_calls(context) * LIMITS.opaque_call_ns
-    if saved <= 0 or not least_ns < program_ns(context) < LIMITS.max_program_ns:
+    if saved <= 0 or not least_ns < _program_ns(context) < _longest_ns(context):
         return None
     wanted = context.decisions.copy()
     in_order = bool(IN_ORDER[wanted.restructure[node]])
     wanted.restructure[node] = dispatch_code(on_caller=True, in_order=in_order)
     return context.edit(wanted, saved, "the program is over sooner than a worker is woken")
+
+
+def _program_ns(context: Context) -> float:
+    """About what one run takes: of a program of little but native code, the sum of its kernels."""
+    return max(program_ns(context), 0.0) or sequence_of(context, -1).total_ns
+
+
+def _longest_ns(context: Context) -> float:
+    """Longer programs stay with a worker: kernels on several cores wait for workers on any thread."""
+    shared = 0.0
+    for index, computation in enumerate(context.graph.computations):
+        if not is_gone(context, index):
+            shared += sequence_of(context, index).overlap_ns * context.executions(computation.root)
+    if shared <= LIMITS.max_shared * _program_ns(context):
+        return LIMITS.max_single_ns
+    return LIMITS.max_program_ns
 
 
 def _call_ns(context: Context) -> float:
@@ -138,6 +161,6 @@ STEP: Final = Step(
     name="caller thread",
     summary="Short programs run on the thread that calls them, not on a worker.",
     apply=apply,
-    after=("packed functions",),
+    after=("sequential kernels",),
     limits=LIMITS,
 )

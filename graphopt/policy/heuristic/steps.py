@@ -54,8 +54,8 @@ TABLE: Final[tuple[Step, ...]] = (
     little_kernels.STEP,
     loop_kernels.STEP,
     packed_functions.STEP,
-    caller_thread.STEP,
     sequential_kernels.STEP,
+    caller_thread.STEP,
 )
 """All steps, in the order in which they are applied."""
 
