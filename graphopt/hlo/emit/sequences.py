@@ -47,12 +47,14 @@ def run_in_order(writer: ModuleWriter, computations: Collection[int]) -> int:
     long = {c.id for c in module.computations if c.id in chosen and _kernels(c) > IN_ORDER_THUNKS}
     if not long:
         return 0
-    written: list[Any] = []
-    for computation in module.computations:
-        written += _cut(writer, computation) if computation.id in long else [computation]
-    kept = [HloComputationProto.FromString(c.SerializeToString()) for c in written]
-    del module.computations[:]
-    module.computations.extend(kept)
+    place = {c.id: (n, 0) for n, c in enumerate(module.computations)}
+    for computation in list(module.computations):
+        if computation.id in long:
+            pieces = _cut(writer, computation)
+            own = place[computation.id][0]
+            place.update({piece.id: (own, n - len(pieces)) for n, piece in enumerate(pieces)})
+            module.computations.extend(pieces)
+    module.computations.sort(key=lambda c: place[c.id])
     return len(long)
 
 
@@ -77,13 +79,13 @@ def _kernels(computation: Any) -> int:
 
 
 def _cut(writer: ModuleWriter, computation: Any) -> list[Any]:
-    """The computation as calls, after all that it calls now."""
+    """Makes the computation one of calls; all that it calls now, callees first."""
     pieces: list[Any] = []
     while _kernels(computation) > IN_ORDER_THUNKS:
         cutter = _Cutter(writer, computation)
         pieces += cutter.pieces()
-        computation = cutter.outer.proto
-    return [*pieces, computation]
+        computation.CopyFrom(cutter.outer.proto)
+    return pieces
 
 
 @dataclass
@@ -129,7 +131,7 @@ class _Cutter:
             kernels[k : k + IN_ORDER_THUNKS] for k in range(0, len(kernels), IN_ORDER_THUNKS)
         ]
         self.group_of = {local: n for n, group in enumerate(self.groups) for local in group}
-        self._sources: dict[int, frozenset[int]] = {}
+        self._read: dict[int, frozenset[int]] = {}
         self.outer = _Target(HloComputationProto())
         self.calls: list[Any] = []
 
@@ -140,7 +142,7 @@ class _Cutter:
         made = []
         for number, group in enumerate(self.groups):
             inner, arguments = self._inner(group)
-            outputs = [local for local in group if local in needed]
+            outputs = needed.get(number, [])
             self._finish_inner(inner, outputs)
             self._call(number, inner, arguments, outputs)
             made.append(inner.proto)
@@ -149,9 +151,10 @@ class _Cutter:
 
     def _begin_outer(self) -> None:
         """The header, and what is given: parameters, and constants that are arrays."""
-        computation = self.computation
-        self.outer.proto.CopyFrom(computation)
-        del self.outer.proto.instructions[:]
+        computation, proto = self.computation, self.outer.proto
+        proto.name, proto.id = computation.name, computation.id
+        proto.execution_thread = computation.execution_thread
+        proto.program_shape.CopyFrom(computation.program_shape)
         for local, instruction in self.by_id.items():
             if not is_kernel(instruction) and not self._is_repeated(instruction):
                 added = self.outer.add(instruction, [], instruction.name)
@@ -165,22 +168,41 @@ class _Cutter:
     def _operands(self, local: int) -> list[int]:
         return [o & LOCAL_ID for o in self.by_id[local].operand_ids]
 
-    def sources(self, local: int) -> frozenset[int]:
-        """Kernels and given values that an instruction reads, repeated ones looked through."""
-        found = self._sources.get(local)
+    def _reads(self, local: int) -> frozenset[int]:
+        """What an instruction reads, views looked through: kernels, given values, elements of either."""
+        found = self._read.get(local)
         if found is None:
             direct = set[int]()
             for operand in self._operands(local):
                 repeated = self._is_repeated(self.by_id[operand])
-                direct |= self.sources(operand) if repeated else {operand}
-            found = self._sources[local] = frozenset(direct)
+                element = repeated and self._source(operand) != operand
+                direct |= self._reads(operand) if repeated and not element else {operand}
+            found = self._read[local] = frozenset(direct)
         return found
 
-    def _needed(self) -> set[int]:
-        """Kernels whose values other groups, or the result, read."""
-        needed = {self.root} if self.root in self.group_of else set(self.sources(self.root))
+    def _source(self, local: int) -> int:
+        """The kernel or the given value of which something is an element, at any depth; else itself."""
+        found = local
+        while self.by_id[found].opcode == "get-tuple-element":
+            (found,) = self._operands(found)
+        return local if self._is_repeated(self.by_id[found]) else found
+
+    def _group(self, local: int) -> int | None:
+        """The group that computes a value; None for given ones."""
+        return self.group_of.get(self._source(local))
+
+    def _needed(self) -> dict[int, list[int]]:
+        """Group -> its values that other groups, or the result, read."""
+        root = self._source(self.root)
+        whole = root == self.root and self._is_repeated(self.by_id[root])
+        read = dict.fromkeys(sorted(self._reads(root)) if whole else [self.root])
         for local, group in self.group_of.items():
-            needed |= {s for s in self.sources(local) if self.group_of.get(s) != group}
+            read.update({r: None for r in sorted(self._reads(local)) if self._group(r) != group})
+        needed: dict[int, list[int]] = {}
+        for local in read:
+            group = self._group(local)
+            if group is not None:
+                needed.setdefault(group, []).append(local)
         return needed
 
     def _inner(self, group: list[int]) -> tuple[_Target, list[int]]:
@@ -188,9 +210,9 @@ class _Cutter:
         writer = self.writer
         inner = _Target(writer.new_computation(f"sequence_{self.computation.name}"))
         inner.proto.execution_thread = self.computation.execution_thread
-        members = set(group)
-        read = dict.fromkeys(s for local in group for s in sorted(self.sources(local)))
-        arguments = [local for local in read if local not in members]
+        members, own = set(group), self.group_of[group[0]]
+        read = dict.fromkeys(r for local in group for r in sorted(self._reads(local)))
+        arguments = [local for local in read if self._group(local) != own]
         for number, local in enumerate(arguments):
             self._add_parameter(inner, number, local)
         for local in group:
@@ -223,13 +245,13 @@ class _Cutter:
     def _finish_inner(self, inner: _Target, outputs: list[int]) -> None:
         """Makes the values that are needed outside the result: one of them as it is, else a tuple."""
         if len(outputs) == 1:
-            inner.finish(inner.values[outputs[0]])
+            inner.finish(self._value(inner, outputs[0]))
             return
         new = HloInstructionProto(opcode="tuple")
         new.shape.element_type = DType.TUPLE
         for local in outputs:
             new.shape.tuple_shapes.add().CopyFrom(self.by_id[local].shape)
-        parts = [inner.values[local] for local in outputs]
+        parts = [self._value(inner, local) for local in outputs]
         inner.finish(int(inner.add(new, parts, self.writer.unique_name("tuple")).id))
 
     def _call(self, number: int, inner: _Target, arguments: list[int], outputs: list[int]) -> None:

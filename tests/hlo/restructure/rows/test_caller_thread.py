@@ -12,6 +12,7 @@ from support.captures import Captured, capture, changed, nodes, normal, unit
 from support.restructured import everywhere, native
 
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
+from graphopt.hlo.graph.walks import first_parameter
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.caller_thread import (
     CHEAP_OPERATIONS,
