@@ -200,9 +200,9 @@ class _Cutter:
             read.update({r: None for r in sorted(self._reads(local)) if self._group(r) != group})
         needed: dict[int, list[int]] = {}
         for local in read:
-            group = self._group(local)
-            if group is not None:
-                needed.setdefault(group, []).append(local)
+            computed = self._group(local)
+            if computed is not None:
+                needed.setdefault(computed, []).append(local)
         return needed
 
     def _inner(self, group: list[int]) -> tuple[_Target, list[int]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure import CODE, IN_ORDER, dispatch_code
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.heuristic.steps import STEPS, heuristic, heuristic_steps
 from graphopt.policy.heuristic.support.walls import open_walls
@@ -49,7 +49,9 @@ Made = Iterator[tuple[str, Decisions]]
 def _heuristic(graph: Graph) -> Made:
     whole = heuristic(graph)
     moved = (graph.default if whole is None else whole).copy()
-    moved.restructure[graph.masks.restructure[:, CODE["caller-thread"]]] = CODE["caller-thread"]
+    for node in np.flatnonzero(graph.masks.restructure[:, CODE["caller-thread"]]):
+        in_order = bool(IN_ORDER[moved.restructure[node]])
+        moved.restructure[node] = dispatch_code(on_caller=True, in_order=in_order)
     if whole is not None:
         yield "", whole
         for step in STEPS:

@@ -17,7 +17,7 @@ from graphopt.costs.model import CostModel
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.module.opcodes import OpKind
-from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure import CODE, IN_ORDER
 from graphopt.machine import UnitKind, unit_index
 from graphopt.policy.alternatives.alternative import Alternative, Edit, difference
 from graphopt.policy.heuristic.loops.native_loops import MAX_NATIVE_CODE
@@ -29,7 +29,7 @@ from graphopt.policy.heuristic.support.native_code import is_root, make_native
 SHORT_KERNEL_NS: Final = 20_000.0
 """Kernels of a run that are offered as native code beside all of them: longer ones lose the other cores."""
 
-PROGRAM_ROWS: Final = frozenset({"caller-thread"})
+PROGRAM_ROWS: Final = frozenset(row.name for row in RESTRUCTURES if row.on_caller)
 """Restructures that are about the whole program."""
 
 _TOGETHER: Final = frozenset({"pack"})
@@ -77,6 +77,12 @@ class Sites:
         else:
             once = model.evaluated_ns(node)
         return once * self.executions[node]
+
+    def sequence_ns(self, parameter: int) -> float:
+        """The same of all kernels of the computation that a parameter stands for."""
+        index = int(self.graph.computation[parameter])
+        once = self.model.computations[index].default_ns(self.model.cores)
+        return once * self.executions[parameter]
 
     def kernel_ns(self, root: int) -> float:
         """The same of the kernel rooted at a node, or of the node where XLA computes it in its users."""
@@ -208,7 +214,8 @@ def operations(sites: Sites) -> Iterator[Alternative]:
         if codes == [0]:
             continue
         program = RESTRUCTURES[codes[-1]].name in PROGRAM_ROWS
-        weight = sites.context.program_ns if program else sites.operation_ns(node)
+        weight = sites.sequence_ns(node) if IN_ORDER[codes[-1]] else sites.operation_ns(node)
+        weight = sites.context.program_ns if program else weight
         for code in codes:
             name = RESTRUCTURES[code].name if code else "as it is"
             site = -1 if program else node

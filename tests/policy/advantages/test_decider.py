@@ -107,7 +107,7 @@ def test_a_checkpoint_comes_back(saved):
     assert checkpoint.spec == AdvantageSpec(SMALL, EAGER, **META)
     expected = parameters()
     assert all(np.array_equal(checkpoint.parameters[n], expected[n]) for n in expected)
-    graph = captured("lstm").graph
+    graph = captured("cartpole_rollout").graph
     mine = AdvantagePolicy(random_network(), EAGER).choose(graph)
     assert checkpoint.decider().choose(graph).decisions.same_as(mine.decisions)
 

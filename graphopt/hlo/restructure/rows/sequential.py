@@ -16,7 +16,7 @@ from graphopt.hlo.restructure.sites import Candidate
 
 RULES: Final = {
     "not-a-computation": "only the first parameter of a computation stands for its kernels",
-    "few-kernels": "XLA runs sequences of so few kernels in order anyway",
+    "few-kernels": "sequences of so few kernels run in order anyway",
     "meeting-devices": "a device that waits for others would hold up all that follows",
     "waits-for-the-host": "it sends to the host or takes from it, which all that follows would wait for",
 }
