@@ -23,14 +23,19 @@ class Limits:
     XLA would hand to a worker is not done at the same time.
     """
 
-    max_beside_ns: float = limit(
-        700_000.0, "ns", "more work beside the longest kernel gains from further threads"
+    max_gain_ns: float = limit(
+        350_000.0, "ns", "what further threads might save beside the longest kernel, as estimated"
+    )
+    workers: int = limit(
+        4, "threads", "most that XLA hands a computation's kernels to (``kMaxWorkers`` of thunk.h)"
     )
     max_overlap: float = limit(
-        0.1, "of that work", "the most that kernels on several cores may take, which may overlap"
+        0.1,
+        "of all beside the longest kernel",
+        "what kernels on several cores may take at the most",
     )
     max_handed_out: float = limit(
-        0.25, "of that work", "the same where XLA hands kernels out, which costs more"
+        0.25, "of all beside it", "the same where XLA hands kernels out, which costs more"
     )
     hand_outs: float = limit(
         1.0,
@@ -62,7 +67,7 @@ def apply(context: Context) -> Edit | None:
 def _saved_ns(context: Context, index: int) -> float:
     """Nanoseconds per execution of a computation that running its kernels in order saves; 0 if none."""
     sequence, costs = sequence_of(context, index), context.costs
-    if sequence.kernels <= IN_ORDER_THUNKS or not _is_best_in_order(sequence):
+    if sequence.kernels <= IN_ORDER_THUNKS or not _is_best_in_order(context, sequence):
         return 0.0
     saved = sequence.kernels * (costs.thunk_ns - costs.short_thunk_ns)
     if context.graph.computations[index].role is Role.LOOP_BODY:
@@ -72,11 +77,12 @@ def _saved_ns(context: Context, index: int) -> float:
     return saved
 
 
-def _is_best_in_order(sequence: Sequence) -> bool:
+def _is_best_in_order(context: Context, sequence: Sequence) -> bool:
     """True where little runs on several cores, or would on further threads."""
+    threads = min(context.model.cores, 1 + LIMITS.workers)
     share = LIMITS.max_handed_out if sequence.is_handed_out else LIMITS.max_overlap
-    short = sequence.beside_ns <= LIMITS.max_beside_ns
-    return short and sequence.overlap_ns <= share * sequence.beside_ns
+    gain_ns = sequence.beside_ns * (1.0 - 1.0 / threads)
+    return gain_ns <= LIMITS.max_gain_ns and sequence.overlap_ns <= share * sequence.beside_ns
 
 
 STEP: Final = Step(
