@@ -42,6 +42,7 @@ class ModuleRecord:
         clusters_after: those of the rewritten module.
         regions: native regions of the rewritten module.
         caller_thread: the program runs on the thread that calls it.
+        sequences: computations whose kernels run in order.
         expected: speed-up that the policy expected; 0 where it says nothing.
         steps: names of the heuristic's steps behind the decisions, in order.
         failed: steps that raised and were passed over, each with its error.
@@ -58,6 +59,7 @@ class ModuleRecord:
     clusters_after: int = 0
     regions: int = 0
     caller_thread: bool = False
+    sequences: int = 0
     expected: float = 0.0
     steps: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class ModuleRecord:
             what = (
                 f"{self.clusters_before} -> {self.clusters_after} clusters, {self.regions} regions"
             )
+            what += f", {self.sequences} in order" if self.sequences else ""
             what += ", on the caller's thread" if self.caller_thread else ""
             what += f", expected {self.expected:.2f}x" if self.expected else ""
             what += f" by {self.reason}" if self.expected and self.reason else ""

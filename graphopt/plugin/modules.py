@@ -209,6 +209,7 @@ def _rewritten(
         clusters_after=result.clusters,
         regions=result.regions,
         caller_thread=result.caller_thread,
+        sequences=result.sequences,
     )
     return done, written
 
