@@ -7,7 +7,6 @@ from typing import Final
 
 from graphopt.hlo.graph.walks import first_parameter
 from graphopt.hlo.module.index import Role
-from graphopt.hlo.module.schedule import IN_ORDER_THUNKS
 from graphopt.hlo.restructure import CODE, ON_CALLER, dispatch_code
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -24,7 +23,7 @@ class Limits:
     """
 
     max_gain_ns: float = limit(
-        350_000.0, "ns", "what further threads might save beside the longest kernel, as estimated"
+        250_000.0, "ns", "what further threads might save beside the longest kernel, as estimated"
     )
     workers: int = limit(
         4, "threads", "most that XLA hands a computation's kernels to (``kMaxWorkers`` of thunk.h)"
@@ -35,7 +34,16 @@ class Limits:
         "what kernels on several cores may take at the most",
     )
     max_handed_out: float = limit(
-        0.25, "of all beside it", "the same where XLA hands kernels out, which costs more"
+        0.35, "of all beside it", "the same where XLA hands kernels out, which costs more"
+    )
+    max_wide: float = limit(
+        0.7,
+        "of a computation",
+        "kernels that are ready at once may take no more, beside the longest",
+    )
+    min_wide_ns: float = limit(150_000.0, "ns", "but for less, which is over before a worker wakes")
+    min_wide_loop_ns: float = limit(
+        20_000.0, "ns", "the same in loops, whose workers stay awake between iterations"
     )
     hand_outs: float = limit(
         1.0,
@@ -67,14 +75,23 @@ def apply(context: Context) -> Edit | None:
 def _saved_ns(context: Context, index: int) -> float:
     """Nanoseconds per execution of a computation that running its kernels in order saves; 0 if none."""
     sequence, costs = sequence_of(context, index), context.costs
-    if sequence.kernels <= IN_ORDER_THUNKS or not _is_best_in_order(context, sequence):
+    in_loop = context.graph.computations[index].role is Role.LOOP_BODY
+    if sequence.is_in_order or _is_wide(sequence, in_loop):
+        return 0.0
+    if not _is_best_in_order(context, sequence):
         return 0.0
     saved = sequence.kernels * (costs.thunk_ns - costs.short_thunk_ns)
-    if context.graph.computations[index].role is Role.LOOP_BODY:
+    if in_loop:
         saved += costs.loop_ns - costs.short_loop_ns
     if sequence.is_handed_out:
         saved += LIMITS.hand_outs * costs.handover_ns
     return saved
+
+
+def _is_wide(sequence: Sequence, in_loop: bool) -> bool:
+    """True for little but kernels that do not read each other: two threads take half of the time."""
+    least_ns = LIMITS.min_wide_loop_ns if in_loop else LIMITS.min_wide_ns
+    return sequence.wide_ns > max(least_ns, LIMITS.max_wide * sequence.total_ns)
 
 
 def _is_best_in_order(context: Context, sequence: Sequence) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from graphopt.costs.opaque import is_wall, wall_costs
@@ -22,6 +23,7 @@ class Sequence:
         total_ns: of all kernels.
         longest_ns: of the longest kernel on one core.
         overlap_ns: of those that run on several cores.
+        wide_ns: of kernels that are ready at once, so many that XLA hands out a part, beside the longest.
     """
 
     kernels: int
@@ -29,6 +31,12 @@ class Sequence:
     total_ns: float
     longest_ns: float
     overlap_ns: float
+    wide_ns: float
+
+    @property
+    def is_in_order(self) -> bool:
+        """XLA runs the kernels in order by itself."""
+        return self.kernels <= IN_ORDER_THUNKS
 
     @property
     def is_handed_out(self) -> bool:
@@ -50,32 +58,67 @@ def is_gone(context: Context, index: int) -> bool:
 
 def sequence_of(context: Context, index: int) -> Sequence:
     """The kernels of a computation under the decisions so far."""
+    regions = _regions(context, index)
+    times = _times(context, [root for roots, _ in regions for root in roots])
+    ready: dict[int, list[float]] = {}
+    single, several = [0.0], [0.0]
+    for roots, depth in regions:
+        ns = sum(times[root] for root in roots)
+        ready.setdefault(depth, []).append(ns)
+        (several if uses_cores(context, roots[0]) else single).append(ns)
+    wide = [sum(found) - max(found) for found in ready.values() if len(found) > IN_ORDER_THUNKS]
+    return Sequence(
+        kernels=len(regions),
+        ready=max(map(len, ready.values()), default=0),
+        total_ns=sum(single) + sum(several),
+        longest_ns=max(single),
+        overlap_ns=sum(several),
+        wide_ns=max(wide, default=0.0),
+    )
+
+
+def _regions(context: Context, index: int) -> list[tuple[list[int], int]]:
+    """Roots of each kernel, several for a native region, and how many kernels it waits for, one by one."""
     graph, decisions = context.graph, context.decisions
     computation = graph.computations[index]
     depth: dict[int, int] = {}
-    at_depth: dict[int, int] = {}
-    single, several, was_native = [0.0], [0.0], False
+    found: list[tuple[list[int], int]] = []
+    was_native = False
     for node in range(computation.first, computation.end):
         before = max((depth.get(o, 0) for o in graph.operand_lists[node]), default=0)
         depth[node] = before
         if decisions.fuse[node] or decisions.join[node] or _is_free(context, node):
             continue
         depth[node] = before + 1
-        native = decisions.unit[node] == context.native
-        merged, was_native = native and was_native, bool(native)
-        ns = kernel_ns(context, node)
-        if merged:
-            single[-1] += ns
-            continue
-        at_depth[before] = at_depth.get(before, 0) + 1
-        (several if uses_cores(context, node) else single).append(ns)
-    return Sequence(
-        kernels=len(single) + len(several) - 2,
-        ready=max(at_depth.values(), default=0),
-        total_ns=sum(single) + sum(several),
-        longest_ns=max(single),
-        overlap_ns=sum(several),
-    )
+        native = bool(decisions.unit[node] == context.native)
+        if native and was_native:
+            found[-1][0].append(node)
+        else:
+            found.append(([node], before))
+        was_native = native
+    return found
+
+
+def _times(context: Context, roots: list[int]) -> dict[int, float]:
+    """Root -> nanoseconds of one execution of its kernel.
+
+    What several kernels compute is counted once (`CostModel.evaluated_ns`), a part for each.
+    """
+    model, fuse = context.model, context.decisions.fuse
+    times: dict[int, float] = {}
+    members: dict[int, list[int]] = {}
+    for root in roots:
+        known = _known_ns(context, root)
+        if known is None:
+            members[root] = model.members(fuse, root)
+        else:
+            times[root] = known
+    holders = Counter(node for held in members.values() for node in held)
+    for root, held in members.items():
+        products = (n for n in held if context.graph.ops[n].name == "dot")
+        times[root] = sum(model.evaluated_ns(n) / holders[n] for n in held)
+        times[root] += sum(model.product(n).plain_ns for n in products)
+    return times
 
 
 def _is_free(context: Context, node: int) -> bool:
@@ -103,17 +146,15 @@ def uses_cores(context: Context, root: int) -> bool:
     return split or by_library or _is_product(context, root)
 
 
-def kernel_ns(context: Context, root: int) -> float:
-    """Nanoseconds of one execution of a kernel."""
+def _known_ns(context: Context, root: int) -> float | None:
+    """Nanoseconds of what is no kernel of loops: convolutions, loops, walls, products; None for others."""
     graph, model = context.graph, context.model
-    if graph.ops[root].name == "convolution" and context.decisions.unit[root] != context.native:
+    native = context.decisions.unit[root] == context.native
+    if graph.ops[root].name == "convolution" and not native:
         return math.inf  # unknown, and mostly long
     if root in model.callees:
         loop = model.control(root)
-        native = context.decisions.unit[root] == context.native
         return loop.native_ns() if native else loop.default_ns(model.cores)
     if is_wall(graph, root):
         return wall_costs(graph, root, context.costs)[0]
-    if _is_product(context, root):
-        return model.product(root).library_ns
-    return model.cluster_ns(context.decisions.fuse, root, plain_products=True)
+    return model.product(root).library_ns if _is_product(context, root) else None
