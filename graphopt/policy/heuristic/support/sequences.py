@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.schedule import IN_ORDER_THUNKS
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
+
+FFT_NS: Final = 0.5
+"""About what a Fourier transform of n numbers takes, by n log2 n; the model of costs does not know it."""
 
 
 @dataclass(frozen=True)
@@ -142,16 +146,19 @@ def uses_cores(context: Context, root: int) -> bool:
     graph = context.graph
     unit = graph.units[context.decisions.unit[root]]
     split = unit.kind is UnitKind.LOOP and unit.threads > 1
-    by_library = unit.kind is UnitKind.LIBRARY or graph.ops[root].name == "convolution"
+    by_library = unit.kind is UnitKind.LIBRARY or graph.ops[root].name in ("convolution", "fft")
     return split or by_library or _is_product(context, root)
 
 
 def _known_ns(context: Context, root: int) -> float | None:
-    """Nanoseconds of what is no kernel of loops: convolutions, loops, walls, products; None for others."""
+    """Nanoseconds of convolutions, transforms, loops, walls and products; None for kernels of loops."""
     graph, model = context.graph, context.model
     native = context.decisions.unit[root] == context.native
     if graph.ops[root].name == "convolution" and not native:
         return math.inf  # unknown, and mostly long
+    if graph.ops[root].name == "fft":
+        elements = float(graph.elements[root])
+        return elements * math.log2(max(elements, 2.0)) * FFT_NS
     if root in model.callees:
         loop = model.control(root)
         return loop.native_ns() if native else loop.default_ns(model.cores)

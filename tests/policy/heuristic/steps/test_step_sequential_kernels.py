@@ -31,6 +31,15 @@ def rows(x: jax.Array, count: int = 12) -> Any:
     return [jnp.sort(x[k]) * (k + 1.0) for k in range(count)]
 
 
+def rounds(x: jax.Array) -> Any:
+    """A loop of such kernels."""
+
+    def body(_: Any, xs: Any) -> Any:
+        return tuple(jax.lax.optimization_barrier(jnp.tanh(x * 1.01)) for x in xs)
+
+    return jax.lax.fori_loop(0, 50, body, tuple(x))
+
+
 def test_many_short_kernels_run_in_order():
     edit = check_acts(NAME, rows, normal(12, 40))
     assert fields_of(edit) == {"restructure"} and edit.nodes == 1
@@ -41,15 +50,38 @@ def test_few_kernels_run_in_order_anyway():
 
 
 def test_bodies_are_judged_by_themselves():
-    def fn(x: jax.Array) -> Any:
-        return jax.lax.fori_loop(0, 50, lambda _, c: jnp.stack(rows(c)) * 0.01, x)
-
-    edit = check_acts(NAME, fn, normal(12, 40))
-    assert edit.nodes == 1
+    edit = check_acts(NAME, rounds, normal(12, 200))
+    assert edit.nodes == 2  # the body, and the program that cuts its argument into rows
 
 
 def test_long_kernels_are_handed_out():
     assert edit_of(NAME, rows, normal(12, 60_000)) is None
+
+
+def test_little_but_kernels_that_are_ready_at_once_are_handed_out():
+    """Workers of a loop stay awake, and take half of them."""
+    assert edit_of(NAME, rounds, normal(12, 200)) is not None
+    assert edit_of(NAME, rounds, normal(12, 8000)) is None
+
+
+def test_work_that_kernels_share_is_counted_once():
+    def fn(x: jax.Array) -> Any:
+        shared = jnp.tanh(x) * 1.01
+        return [jax.lax.optimization_barrier(shared + float(k)) for k in range(12)]
+
+    program = capture(fn, normal(40, 50))
+    model = CostModel(program.graph)
+    found = sequence_of(Context(program.graph, model, program.graph.default), -1)
+    once = capture(lambda x: fn(x)[0], normal(40, 50)).graph
+    alone = sequence_of(Context(once, CostModel(once), once.default), -1)
+    assert found.total_ns < 12.5 * alone.total_ns
+
+
+def test_transforms_use_several_cores():
+    def fn(x: jax.Array) -> Any:
+        return rows(x), jnp.abs(jnp.fft.rfft(jnp.tile(x, (50, 10))))
+
+    assert edit_of(NAME, fn, normal(12, 40)) is None
 
 
 def test_kernels_on_several_cores_overlap_with_others():
