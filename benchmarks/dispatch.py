@@ -98,10 +98,10 @@ def chain(depth: int) -> Any:
     return fn
 
 
-def moved(data: bytes) -> bytes | None:
-    """A module with its program on the thread of the caller, and nothing else changed."""
+def with_row(data: bytes, row: str) -> bytes | None:
+    """A module with one row of the table of restructures wherever it is legal, and nothing else changed."""
     graph = build_graph(data)
-    code = CODE["caller-thread"]
+    code = CODE[row]
     codes = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
     return (
         rewrite(graph, graph.default.with_changes(restructure=codes)).data if codes.any() else None
@@ -152,7 +152,10 @@ def buffers(outputs: int) -> Any:
 def pair(fn: Any, args: tuple[Any, ...], name: str) -> list[Any]:
     """The program as a worker runs it, and as its caller does."""
     subject = make_subject(fn, args, name=name)
-    return [subject.default.executable, subject.compile(moved).executable]
+    return [
+        subject.default.executable,
+        subject.compile(partial(with_row, row="caller-thread")).executable,
+    ]
 
 
 def compared(programs: list[Any], once: Callable[[Any], float]) -> tuple[float, str]:

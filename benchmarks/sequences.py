@@ -17,12 +17,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from benchmarks.dispatch import compared, heads, row, waited
+from benchmarks.dispatch import compared, heads, row, waited, with_row
 from benchmarks.progress import counted, ended
-from graphopt.hlo import build_graph, rewrite
-from graphopt.hlo.restructure import CODE
 from graphopt.learn.tune.subject import make_subject
 
 KERNELS = (10, 20, 40, 100)
@@ -66,14 +63,6 @@ def chain(kernels: int) -> Callable[..., Any]:
     return fn
 
 
-def in_order(data: bytes) -> bytes | None:
-    """A module whose kernels run in order, and nothing else changed."""
-    graph = build_graph(data)
-    code = CODE["sequential"]
-    codes = np.where(graph.masks.restructure[:, code], code, 0).astype(np.int8)
-    return rewrite(graph, graph.default.with_changes(restructure=codes)).data
-
-
 TABLES: dict[str, Callable[[int], Callable[..., Any]]] = {
     "programs": wide, "loops": loop, "chains": chain,
 }  # fmt: skip
@@ -88,7 +77,8 @@ def print_table(name: str) -> None:
             for numbers in NUMBERS:
                 x = jnp.linspace(0.1, 0.9, numbers)
                 subject = make_subject(TABLES[name](kernels), (x,), name=f"{name}_{kernels}")
-                pair = [subject.default.executable, subject.compile(in_order).executable]
+                ordered = subject.compile(partial(with_row, row="sequential"))
+                pair = [subject.default.executable, ordered.executable]
                 calls = max(5, min(CALLS, CALLS * 20_000 // (numbers * kernels)))
                 cells.append(compared(pair, partial(waited, x=x, calls=calls))[1])
             row([str(kernels), *cells])

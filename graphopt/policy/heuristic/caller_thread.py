@@ -89,7 +89,7 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
     saved = context.costs.handover_ns
     saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
     saved -= _opaque_calls(context) * LIMITS.opaque_call_ns
-    if saved <= 0 or not least_ns < _program_ns(context) < _longest_ns(context):
+    if saved <= 0 or not _is_short(context, least_ns):
         return None
     wanted = context.decisions.copy()
     in_order = bool(IN_ORDER[wanted.restructure[node]])
@@ -102,15 +102,25 @@ def _program_ns(context: Context) -> float:
     return max(program_ns(context), 0.0) or sequence_of(context, -1).total_ns
 
 
-def _longest_ns(context: Context) -> float:
-    """Longer programs stay with a worker: kernels on several cores wait for workers on any thread."""
-    shared = 0.0
-    for index, computation in enumerate(context.graph.computations):
-        if not is_gone(context, index):
-            shared += sequence_of(context, index).overlap_ns * context.executions(computation.root)
-    if shared <= LIMITS.max_shared * _program_ns(context):
-        return LIMITS.max_single_ns
-    return LIMITS.max_program_ns
+def _is_short(context: Context, least_ns: float) -> bool:
+    """True for a program that outlasts the call, and is over soon enough.
+
+    Kernels on several cores wait for workers on any thread: a program of many has the shorter limit.
+    """
+    program = _program_ns(context)
+    if not least_ns < program < LIMITS.max_single_ns:
+        return False
+    return program < LIMITS.max_program_ns or _shared_ns(context) <= LIMITS.max_shared * program
+
+
+def _shared_ns(context: Context) -> float:
+    """Nanoseconds that kernels on several cores take per run of the program."""
+    computations = enumerate(context.graph.computations)
+    return sum(
+        sequence_of(context, index).overlap_ns * context.executions(computation.root)
+        for index, computation in computations
+        if not is_gone(context, index)
+    )
 
 
 def _call_ns(context: Context) -> float:

@@ -20,7 +20,6 @@ from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
 from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.schedule import IN_ORDER_THUNKS
 from graphopt.hlo.module.small_calls import is_small_call_proto
-from graphopt.hlo.restructure import CODE
 
 NAME = "sequential"
 
@@ -142,16 +141,15 @@ def test_native_code_is_not_cut():
 
 @pytest.mark.parametrize(
     "name",
-    "fibonacci gauss_seidel twin_carry shared_zeros knapsack edit_distance viterbi stack_machine scan_grad "
-    "momentum_train mlp_grad conv_grad small_matrices cholesky_solve sorting random_walk debug_in_loop "
-    "ordered_io_scan pure_callback_loop empty_arrays empty_carries fft_filter checkpointed_steps".split(),
+    "fibonacci twin_carry shared_zeros knapsack viterbi stack_machine scan_grad momentum_train mlp_grad "
+    "conv_grad conv_kinds attention_grad cholesky_solve sorting random_walk fft_filter checkpointed_steps "
+    "ordered_debug indexed_updates gather_scatter flat_state keys_in_loops draws_in_loop safe_newton".split(),
 )
 def test_results_are_bit_equal(name):
     program = captured(name)
-    graph = program.graph
-    wanted = graph.default.copy()
-    wanted.restructure[graph.masks.restructure[:, CODE[NAME]]] = CODE[NAME]
-    assert equal(program.result, program.compile(rewrite(graph, wanted).data)())
+    result = rewrite(program.graph, everywhere(program.graph, NAME))
+    assert result.sequences
+    assert equal(program.result, program.compile(result.data)())
 
 
 @settings(max_examples=12, deadline=None)

@@ -12,6 +12,7 @@ from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.schedule import IN_ORDER_THUNKS
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
+from graphopt.policy.heuristic.support.native_code import is_root
 
 FFT_NS: Final = 0.5
 """About what a Fourier transform of n numbers takes, by n log2 n; the model of costs does not know it."""
@@ -91,7 +92,7 @@ def _regions(context: Context, index: int) -> list[tuple[list[int], int]]:
     for node in range(computation.first, computation.end):
         before = max((depth.get(o, 0) for o in graph.operand_lists[node]), default=0)
         depth[node] = before
-        if decisions.fuse[node] or decisions.join[node] or _is_free(context, node):
+        if decisions.join[node] or not _is_executed(context, node):
             continue
         depth[node] = before + 1
         native = bool(decisions.unit[node] == context.native)
@@ -125,13 +126,9 @@ def _times(context: Context, roots: list[int]) -> dict[int, float]:
     return times
 
 
-def _is_free(context: Context, node: int) -> bool:
-    """True for what no thunk executes: parameters, tuples, views of arrays in memory."""
-    graph = context.graph
-    op = graph.ops[node]
-    if op.name == "bitcast":
-        return not context.decisions.fuse[graph.operand_lists[node][0]]
-    return op.kind is OpKind.STRUCTURE
+def _is_executed(context: Context, node: int) -> bool:
+    """True for a loop or conditional, and for the root of a kernel that computes something."""
+    return context.graph.ops[node].kind is OpKind.CONTROL or is_root(context, node)
 
 
 def _is_product(context: Context, root: int) -> bool:
