@@ -23,6 +23,7 @@ SHORT = {
     "pages.py": "two seconds",
     "reported/worker.py": "a child that answers questions",
     "results/__main__.py": "two seconds",
+    "sealed/__main__.py": "calls another one",
     "site.py": "five seconds at most",
 }
 """Modules that show nothing, and why."""

@@ -90,9 +90,17 @@ QUICK_CALLS: Final = CpuCosts(
 """Machines on which a call of a jitted function takes some microseconds, a value that was just stored is read
 at once, and caches are fast."""
 
+PROCESSORS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "AMD EPYC": MappingProxyType({"library_on_caller_ns": 300.0, "opaque_on_caller_ns": 100.0}),
+        "Intel(R) Xeon(R)": MappingProxyType({}),
+    }
+)
+"""Beginning of the model names of such machines -> what differs among them."""
+
 CPU_COSTS: Final[tuple[CostRow, ...]] = tuple(
-    CostRow(processor, 512, jaxlib, replace(QUICK_CALLS, **COMPILERS.get(jaxlib, {})))
-    for processor in ("AMD EPYC", "Intel(R) Xeon(R)")
+    CostRow(processor, 512, jaxlib, replace(QUICK_CALLS, **facts, **COMPILERS.get(jaxlib, {})))
+    for processor, facts in PROCESSORS.items()
     for jaxlib in ("0.10", "0.11", "0.12")
 )
 """First match wins."""

@@ -84,6 +84,9 @@ class CpuCosts(ProductFacts):
         "What a call of the kernel library takes longer on the thread of the program's caller",
         DISPATCH,
     )
+    opaque_on_caller_ns: float = fact(
+        1_000.0, "ns", "The same of a call of LAPACK, or of a user's code", DISPATCH
+    )
     split_ns: float = fact(
         15_000.0, "ns", "Handing the parts of one kernel to other threads and waiting", CALIBRATE
     )

@@ -28,8 +28,8 @@ class Limits:
     gain a smaller part by it, while a caller who has other work to do than to wait loses that much overlap.
     A call itself is such work: programs that take less than it lose (0.57x to 0.9x) where nobody waits for
     each result. Estimates of short programs are half to a fifth of what they take.
-    Calls of the library cost more on the caller's thread on some machines: programs of up to 16 products gain
-    nothing there (0.4x to 1.1x), and all gain on others.
+    Calls of the library and of LAPACK cost more on the caller's thread on some machines: programs of up to 16
+    products gain nothing there (0.4x to 1.1x), and all gain on others.
     """
 
     min_program_ns: float = limit(
@@ -47,9 +47,6 @@ class Limits:
     )
     min_nodes: int = limit(
         6, "nodes", "fewer are one call among many, whose caller does not wait for it"
-    )
-    opaque_call_ns: float = limit(
-        1_000.0, "ns", "what a call of LAPACK, or of a user's code, takes longer on that thread"
     )
     few_kernels: int = limit(
         2, "kernels", "short programs of so few kernels are left alone altogether"
@@ -88,7 +85,7 @@ def _edit(context: Context, least_ns: float) -> Edit | None:
         return None
     saved = context.costs.handover_ns
     saved -= _library_calls(context.graph, context.decisions) * context.costs.library_on_caller_ns
-    saved -= _opaque_calls(context) * LIMITS.opaque_call_ns
+    saved -= _opaque_calls(context) * context.costs.opaque_on_caller_ns
     if saved <= 0 or not _is_short(context, least_ns):
         return None
     wanted = context.decisions.copy()

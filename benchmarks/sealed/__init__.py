@@ -1,0 +1,1 @@
+"""Programs measured once per release."""
