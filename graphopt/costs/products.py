@@ -5,15 +5,24 @@ The figures are those of `graphopt.machine.CpuCosts`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from graphopt.hlo import Graph
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product, product_of
 from graphopt.hlo.restructure.rows.dot_reduce import TYPES
-from graphopt.machine import CpuCosts, UnitKind, own_costs
+from graphopt.machine import CpuCosts, UnitKind, own_costs, unit_index
+
+_LONGEST: Final = 1024
+"""Longest sum that counts for the size of the kernel library's tasks, in elements."""
+
+_SIDE: Final = 64
+_LARGE: Final = 1 << 16
+"""Elements that a task of the kernel library reads, or writes, at least."""
 
 
 def dot_flops(graph: Graph, node: int) -> float:
@@ -36,8 +45,8 @@ class ProductCosts:
         blocks_ns: in blocks in native code; None if that is not legal.
         reduced_ns: as a multiplication and a reduction, in native code or a loop kernel; None if that is not
             legal.
-        naive_ns: by loops of the runtime, where XLA calls the library; None if those are not made, or sum
-            too roughly.
+        runtime_ns: by the runtime where XLA calls the library: in loops of its own, or shared between cores
+            where the library uses one; None if it does neither, or sums too roughly.
         swapped_ns: by the runtime with the operands in the other order; None where that was never faster.
     """
 
@@ -45,7 +54,7 @@ class ProductCosts:
     plain_ns: float
     blocks_ns: float | None
     reduced_ns: float | None = None
-    naive_ns: float | None = None
+    runtime_ns: float | None = None
     swapped_ns: float | None = None
 
     @property
@@ -96,7 +105,35 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
         swapped = library + _swapped_ns(product, costs)
     library += _rows_ns(called, product, turned, costs)
     reduced = work / _kernel_rate(product, costs) if written else None
-    return ProductCosts(library, plain, blocks, reduced, plain if by_loops else None, swapped)
+    runtime = plain if by_loops else None
+    if called and graph.dtype[node] == DType.F32 and _is_shared(graph, product, work, costs):
+        runtime = costs.runtime_call_ns + 0.5 * costs.runtime_slower * work / costs.dot_flops_per_ns
+    return ProductCosts(library, plain, blocks, reduced, runtime, swapped)
+
+
+def _is_shared(graph: Graph, product: Product, work: float, costs: CpuCosts) -> bool:
+    """True for a product that the runtime computes on two cores and the kernel library on one."""
+    runtime = unit_index(graph.units, UnitKind.RUNTIME)
+    several = graph.units[runtime].threads > 1 and work >= costs.shared_flops
+    wide = product.columns >= costs.shared_columns and product.rows >= costs.shared_rows
+    return several and wide and library_tasks(product) == 1
+
+
+def library_tasks(product: Product) -> int:
+    """Tasks into which the kernel library cuts a product: groups of rows, at first 16, then doubled.
+
+    They are doubled until the result of a task has a side of 64 where it can, and what it reads or what it
+    writes is large enough (XNNPACK, ynnpack/subgraph/dot.cc, ``choose_split_factors``).
+    """
+    inner, columns = min(product.inner, _LONGEST), product.columns
+    least = min(product.rows, _SIDE) * min(columns, _SIDE)
+    rows = min(product.rows, 16)
+    while rows < product.rows:
+        large = (rows + columns) * inner >= _LARGE or rows * columns >= _LARGE
+        if large and rows * columns >= least:
+            break
+        rows *= 2
+    return math.ceil(product.rows / rows)
 
 
 def _swapped_ns(product: Product, costs: CpuCosts) -> float:

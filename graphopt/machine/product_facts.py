@@ -44,6 +44,14 @@ class ProductFacts:
         0.5, "ns per element", "A left operand that the runtime multiplies by few columns", PRODUCTS
     )
     runtime_turned_ns: float = fact(1.2, "ns per element", "The same, transposed", PRODUCTS)
+    shared_flops: float = fact(
+        4e6, "flops", "Fewest for which the runtime uses two cores, by whole rows", PRODUCTS
+    )
+    shared_rows: int = fact(96, "elements", "Fewest rows of such a product", PRODUCTS)
+    shared_columns: int = fact(60, "elements", "Fewest columns of it", PRODUCTS)
+    runtime_slower: float = fact(
+        1.15, "times", "What the runtime takes on one core of the library's time", PRODUCTS
+    )
     fast_flops_per_ns: float = fact(
         58.0, "flops per ns", "Native loops that vectorise: short sums, blocks", PRODUCTS
     )

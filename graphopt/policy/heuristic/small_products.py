@@ -5,7 +5,8 @@ multiply it. A single product of many short rows is copied into an order that th
 longer than it is multiplied, most of all where sums are no multiple of a vector. Written as a multiplication
 and a reduction, either is one loop kernel; sums of up to three numbers the runtime computes by plain loops.
 So is a matrix of very short rows by a vector, which XLA's own loop multiplies in scalar code. A product of
-many rows and few columns by the runtime is faster with its operands in the other order.
+many rows and few columns by the runtime is faster with its operands in the other order. And some products
+that are not small the runtime shares between cores, where the library uses one.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Limits:
 
 LIMITS: Final = Limits()
 
-LOOPS: Final = "loops"
-"""Plain loops of the runtime, which it chooses itself for such sums."""
+RUNTIME: Final = "runtime"
+"""The runtime, which chooses itself between plain loops and a library that shares work between cores."""
 
 
 def apply(context: Context) -> Edit | None:
@@ -52,7 +53,7 @@ def apply(context: Context) -> Edit | None:
         form, ns = _fastest(cost, may_move=bool(context.masks.unit[node, runtime]))
         if cost.library_ns <= LIMITS.margin * ns:
             continue
-        if form == LOOPS:
+        if form == RUNTIME:
             wanted.unit[node] = runtime
         else:
             wanted.restructure[node] = CODE[form]
@@ -64,7 +65,7 @@ def apply(context: Context) -> Edit | None:
 
 
 def _fastest(cost: ProductCosts, *, may_move: bool) -> tuple[str, float]:
-    """The fastest other form of a product, a restructure or loops of the runtime, and its time.
+    """The fastest other form of a product, a restructure or the runtime, and its time.
 
     Args:
         cost: of the product.
@@ -73,7 +74,7 @@ def _fastest(cost: ProductCosts, *, may_move: bool) -> tuple[str, float]:
     forms = {
         "dot-reduce": cost.reduced_ns,
         "dot-swap": cost.swapped_ns,
-        LOOPS: cost.naive_ns if may_move else None,
+        RUNTIME: cost.runtime_ns if may_move else None,
     }
     return min(
         ((form, math.inf if ns is None else ns) for form, ns in forms.items()), key=lambda x: x[1]
@@ -82,7 +83,7 @@ def _fastest(cost: ProductCosts, *, may_move: bool) -> tuple[str, float]:
 
 STEP: Final = Step(
     name="small products",
-    summary="Products of small matrices, short rows or few columns become loops, or swap their operands.",
+    summary="Products of short rows, few columns or one core go to loops, to the runtime, or swap operands.",
     apply=apply,
     after=("small runs",),
     min_saved_ns=500.0,

@@ -80,6 +80,19 @@ def test_programs_of_many_calls_of_lapack_stay_with_a_worker(count, expected):
         assert bool(chosen(graph)) is expected
 
 
+def test_calls_of_lapack_move_where_they_cost_little_on_that_thread():
+    def fn(x: jax.Array) -> Any:
+        for i in range(24):
+            x = jax.lax.linalg.lu(x + jnp.eye(4) * (2.0 + i))[0]
+        return x
+
+    graph = capture(fn, normal(4, 4)).graph
+    costs = cost_rows.QUICK_CALLS
+    assert not chosen(graph)
+    with decide_with(replace(costs, opaque_on_caller_ns=0.02 * costs.opaque_on_caller_ns)):
+        assert chosen(graph)
+
+
 def test_single_operations_stay_with_a_worker():
     graph = capture(lambda x: x + 1.0, normal(1200)).graph
     assert graph.masks.restructure[:, CODE[NAME]].any() and not chosen(graph)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +12,12 @@ from jax import lax
 from support.captures import MACHINE, capture
 
 from graphopt.costs.model import CostModel
-from graphopt.costs.products import dot_flops, product_costs
+from graphopt.costs.products import dot_flops, library_tasks, product_costs
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure.rows.dot_blocks import Product
 from graphopt.jax_private import hlo_from_text
-from graphopt.machine import UnitKind, cost_rows
+from graphopt.machine import UnitKind, cost_rows, cpu_units, unit_index
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import heuristic, heuristic_steps
 
@@ -81,11 +84,57 @@ def test_the_library_takes_long_for_short_rows():
 
     def times(*shapes):
         found = product_costs(*product(*shapes))
-        return found.library_ns / min(found.reduced_ns, found.naive_ns or found.reduced_ns)
+        return found.library_ns / min(found.reduced_ns, found.runtime_ns or found.reduced_ns)
 
     assert times((4096, 6), (6, 8)) > 3.0
     assert times((4096, 3), (3, 4)) > 3.0
     assert times((64, 128), (128, 4)) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "tasks"),
+    [
+        ((512, 128, 128), 1),
+        ((1024, 64, 64), 1),
+        ((1024, 16, 128), 2),
+        ((4096, 32, 32), 2),
+        ((256, 256, 256), 16),
+        ((32, 1024, 64), 1),
+    ],
+)
+def test_the_library_cuts_large_products_into_tasks(shape, tasks):
+    rows, inner, columns = shape
+    assert library_tasks(Product(1, rows, columns, inner, False, False)) == tasks
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtype", "cores", "expected"),
+    [
+        (((512, 128), (128, 128)), np.float32, 2, True),
+        (((512, 128), (128, 128)), np.float32, 1, False),
+        (((512, 128), (128, 128)), np.float64, 2, False),
+        (((256, 256), (256, 256)), np.float32, 2, False),  # the library itself shares it
+        (((64, 64), (64, 64)), np.float32, 2, False),
+        (((4096, 64), (64, 8)), np.float32, 2, False),
+    ],
+)
+def test_products_that_the_library_computes_on_one_core_are_shared_by_the_runtime(
+    shapes, dtype, cores, expected
+):
+    def fn(x, w):
+        return jnp.tanh(x @ w + 1.0)
+
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(dtype == np.float64):
+        program = capture(fn, *(rng.normal(size=s).astype(dtype) for s in shapes))
+        graph = build_graph(program.data, replace(MACHINE, cores=cores, units=cpu_units(cores)))
+        node = dot_of(graph)
+        decisions = heuristic_steps(graph, ["small products"])
+        runtime = unit_index(graph.units, UnitKind.RUNTIME)
+        assert bool(decisions.unit[node] == runtime != graph.default.unit[node]) is expected
+        if expected:
+            result = program.compile(rewrite(graph, decisions).data)()
+            assert compare_outputs(program.result, result).equal
 
 
 @pytest.mark.parametrize(("columns", "expected"), [(2, True), (6, True), (64, False)])
