@@ -2,12 +2,15 @@
 
     python -m benchmarks.rates [--only sine]
     python -m benchmarks.rates --products
+    python -m benchmarks.rates --shared
     python -m benchmarks.rates --windows
 
 An elementwise operation is a program of one loop, kept on one core, at two sizes; the difference of their
 times over the difference of their elements takes the cost of the call away. A matrix product is run again
-and again in a loop: by the matrix library, as plain loops in native code, and there in blocks. Overlapping
-windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in both.
+and again in a loop: by the matrix library, as plain loops in native code, and there in blocks; larger ones
+by XLA's kernel library and by its runtime, both of which decide by themselves how many cores they use.
+Overlapping windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in
+both.
 """
 
 from __future__ import annotations
@@ -77,6 +80,13 @@ PRODUCTS = (
 )  # fmt: skip
 """(rows, contracted, columns)."""
 
+SHARED = (
+    (64, 64, 64), (256, 64, 64), (512, 64, 64), (1024, 32, 64), (1024, 64, 64), (1000, 60, 60),
+    (300, 100, 100), (256, 128, 128), (512, 128, 128), (256, 64, 256), (256, 256, 256), (1024, 16, 128),
+    (4096, 32, 32), (32, 1024, 64), (1024, 256, 64), (1024, 256, 256),
+)  # fmt: skip
+"""(rows, contracted, columns) of products from which on the library or the runtime uses two cores."""
+
 BATCHES = (
     (8, 4, 4, 4), (64, 4, 4, 4), (500, 4, 4, 4), (60, 6, 6, 6), (100, 3, 3, 3), (32, 8, 8, 8),
     (16, 12, 12, 12), (80, 1, 80, 2), (32, 1, 16, 8), (80, 1, 2, 80), (4, 16, 16, 16),
@@ -138,7 +148,12 @@ def repeated(numbers: Any) -> Callable[[Any, Any], Any]:
     return run
 
 
-def product_ns(form: str, sizes: tuple[int, ...], store: Store) -> list[float]:
+def product_ns(
+    form: str,
+    sizes: tuple[int, ...],
+    store: Store,
+    made: Callable[[Graph], list[Any]] | None = None,
+) -> list[float]:
     """Nanoseconds of one product, or a batch of them, in each of `ways` (nan: not legal)."""
     *batch, rows, inner, columns = sizes
     left, right = FORMS[form]
@@ -152,7 +167,8 @@ def product_ns(form: str, sizes: tuple[int, ...], store: Store) -> list[float]:
     with Runner(data, inputs, store) as runner:
         runner.start()
         return [
-            1e9 / TIMES * median_s(runner, vector) if vector else math.nan for vector in ways(graph)
+            1e9 / TIMES * median_s(runner, vector) if vector else math.nan
+            for vector in (made or ways)(graph)
         ]
 
 
@@ -188,6 +204,11 @@ def by_runtime(graph: Graph) -> Decisions | None:
     return graph.default.with_changes(unit=units) if moved else None
 
 
+def library_and_runtime(graph: Graph) -> list[Decisions | None]:
+    """XLA's default, which is its kernel library, and the runtime."""
+    return [graph.default, by_runtime(graph)]
+
+
 def print_operations(only: str, store: Store) -> None:
     """A Markdown table of elementwise operations and reductions."""
     print("| operation | ns per element, f32 | f64 |\n| --- | --- | --- |")
@@ -210,6 +231,17 @@ def print_products(store: Store) -> None:
         for form, sizes in rest:
             row = [f"{ns / 1e3:.2f}" if ns == ns else "-" for ns in product_ns(form, sizes, store)]
             print(f"| {form} | {', '.join(map(str, sizes))} | {' | '.join(row)} |", flush=True)
+
+
+def print_shared(store: Store) -> None:
+    """A Markdown table of products by the kernel library and by the runtime."""
+    print("| product | rows, contracted, columns | library, us | runtime, us | ratio |")
+    print("|" + " --- |" * 5)
+    with counted(itertools.product(("a b", "a bT"), SHARED), "products measured") as rest:
+        for form, sizes in rest:
+            library, runtime = product_ns(form, sizes, store, library_and_runtime)
+            cells = [f"{library / 1e3:.0f}", f"{runtime / 1e3:.0f}", f"{library / runtime:.2f}"]
+            print(f"| {form} | {', '.join(map(str, sizes))} | {' | '.join(cells)} |", flush=True)
 
 
 def window_ns(name: str, store: Store) -> list[float]:
@@ -268,6 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__)
     parser.add_argument("--only", default="", help="operations whose name starts so")
     parser.add_argument("--products", action="store_true", help="matrix products instead")
+    parser.add_argument("--shared", action="store_true", help="larger ones, on several cores")
     parser.add_argument("--windows", action="store_true", help="overlapping windows instead")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
@@ -275,6 +308,8 @@ def main() -> None:
         store = Store(Path(folder) / "store.sqlite")
         if options.products:
             print_products(store)
+        elif options.shared:
+            print_shared(store)
         elif options.windows:
             print_windows(store)
         else:

@@ -13,6 +13,7 @@ from graphopt.machine import cost_tables as tables
 from graphopt.machine.facts import fact
 
 PRODUCTS: Final = "python -m benchmarks.rates --products"
+SHARED: Final = "python -m benchmarks.rates --shared"
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class ProductFacts:
     )
     runtime_turned_ns: float = fact(1.2, "ns per element", "The same, transposed", PRODUCTS)
     shared_flops: float = fact(
-        4e6, "flops", "Fewest for which the runtime uses two cores, by whole rows", PRODUCTS
+        4e6, "flops", "Fewest for which the runtime uses two cores, by whole rows", SHARED
     )
-    shared_rows: int = fact(96, "elements", "Fewest rows of such a product", PRODUCTS)
-    shared_columns: int = fact(60, "elements", "Fewest columns of it", PRODUCTS)
+    shared_rows: int = fact(96, "elements", "Fewest rows of such a product", SHARED)
+    shared_columns: int = fact(60, "elements", "Fewest columns of it", SHARED)
     runtime_slower: float = fact(
-        1.15, "times", "What the runtime takes on one core of the library's time", PRODUCTS
+        1.15, "times", "What the runtime takes on one core of the library's time", SHARED
     )
     fast_flops_per_ns: float = fact(
         58.0, "flops per ns", "Native loops that vectorise: short sums, blocks", PRODUCTS
