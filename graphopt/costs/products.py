@@ -5,24 +5,16 @@ The figures are those of `graphopt.machine.CpuCosts`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
+from graphopt.costs.shared_products import UNKNOWN, Sharing, sharing_of
 from graphopt.hlo import Graph
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product, product_of
 from graphopt.hlo.restructure.rows.dot_reduce import TYPES
 from graphopt.machine import CpuCosts, UnitKind, own_costs, unit_index
-
-_LONGEST: Final = 1024
-"""Longest sum that counts for the size of the kernel library's tasks, in elements."""
-
-_SIDE: Final = 64
-_LARGE: Final = 1 << 16
-"""Elements that a task of the kernel library reads, or writes, at least."""
 
 
 def dot_flops(graph: Graph, node: int) -> float:
@@ -48,6 +40,7 @@ class ProductCosts:
         runtime_ns: by the runtime where XLA calls the library: in loops of its own, or shared between cores
             where the library uses one; None if it does neither, or sums too roughly.
         swapped_ns: by the runtime with the operands in the other order; None where that was never faster.
+        sharing: how many threads take part where the library or the runtime computes it.
     """
 
     library_ns: float
@@ -56,6 +49,7 @@ class ProductCosts:
     reduced_ns: float | None = None
     runtime_ns: float | None = None
     swapped_ns: float | None = None
+    sharing: Sharing = UNKNOWN
 
     @property
     def native_form(self) -> str:
@@ -92,13 +86,15 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     plain = work / _plain_rate(product, costs)
     called = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
     turned = costs.turned_call_ns * (product.left_turned or product.right_turned)
+    threads = graph.units[unit_index(graph.units, UnitKind.RUNTIME)].threads
+    sharing = sharing_of(product, work, threads, costs)
     if product.batch > 1:
         library += turned + product.batch * _matrix_ns(called, product, costs)
         reduced = _reduced_ns(product, work, slower, costs) if written else None
-        return ProductCosts(library, plain, blocks, reduced)
+        return ProductCosts(library, plain, blocks, reduced, sharing=sharing)
     by_loops = product.inner <= costs.naive_product and DType(int(graph.dtype[node])) in TYPES
     if by_loops and not called:
-        return ProductCosts(plain, plain, blocks)
+        return ProductCosts(plain, plain, blocks, sharing=Sharing())
     swapped = None
     may_swap = not called and product.left_turned and not product.right_turned
     if may_swap and graph.dtype[node] == DType.F32 and legal[CODE["dot-swap"]]:
@@ -106,34 +102,10 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     library += _rows_ns(called, product, turned, costs)
     reduced = work / _kernel_rate(product, costs) if written else None
     runtime = plain if by_loops else None
-    if called and graph.dtype[node] == DType.F32 and _is_shared(graph, product, work, costs):
+    alone = called and graph.dtype[node] == DType.F32 and not sharing.by_library
+    if alone and sharing.by_runtime:
         runtime = costs.runtime_call_ns + 0.5 * costs.runtime_slower * work / costs.dot_flops_per_ns
-    return ProductCosts(library, plain, blocks, reduced, runtime, swapped)
-
-
-def _is_shared(graph: Graph, product: Product, work: float, costs: CpuCosts) -> bool:
-    """True for a product that the runtime computes on two cores and the kernel library on one."""
-    runtime = unit_index(graph.units, UnitKind.RUNTIME)
-    several = graph.units[runtime].threads > 1 and work >= costs.shared_flops
-    wide = product.columns >= costs.shared_columns and product.rows >= costs.shared_rows
-    return several and wide and library_tasks(product) == 1
-
-
-def library_tasks(product: Product) -> int:
-    """Tasks into which the kernel library cuts a product: groups of rows, at first 16, then doubled.
-
-    They are doubled until the result of a task has a side of 64 where it can, and what it reads or what it
-    writes is large enough (XNNPACK, ynnpack/subgraph/dot.cc, ``choose_split_factors``).
-    """
-    inner, columns = min(product.inner, _LONGEST), product.columns
-    least = min(product.rows, _SIDE) * min(columns, _SIDE)
-    rows = min(product.rows, 16)
-    while rows < product.rows:
-        large = (rows + columns) * inner >= _LARGE or rows * columns >= _LARGE
-        if large and rows * columns >= least:
-            break
-        rows *= 2
-    return math.ceil(product.rows / rows)
+    return ProductCosts(library, plain, blocks, reduced, runtime, swapped, sharing)
 
 
 def _swapped_ns(product: Product, costs: CpuCosts) -> float:
@@ -190,11 +162,12 @@ def _vector_costs(
         ns = work / costs.slow_flops_per_ns
         short = costs.reduced_result_ns * product.rows * product.columns * slower
         short += work / costs.reduced_flops_per_ns
-        return ProductCosts(ns, ns, None, short if written else None)
+        return ProductCosts(ns, ns, None, short if written else None, sharing=Sharing())
     ns = work / costs.vector_flops_per_ns
     if run % costs.vector_multiple:
-        return ProductCosts(ns * costs.odd_vectors, ns * costs.odd_native_vectors, None)
-    return ProductCosts(ns, ns, None)
+        odd = costs.odd_vectors, costs.odd_native_vectors
+        return ProductCosts(ns * odd[0], ns * odd[1], None, sharing=Sharing())
+    return ProductCosts(ns, ns, None, sharing=Sharing())
 
 
 def _matrix_ns(called: bool, product: Product, costs: CpuCosts) -> float:

@@ -46,10 +46,14 @@ class ProductFacts:
     )
     runtime_turned_ns: float = fact(1.2, "ns per element", "The same, transposed", PRODUCTS)
     shared_flops: float = fact(
-        4e6, "flops", "Fewest for which the runtime uses two cores, by whole rows", SHARED
+        5e6, "flops", "Fewest for which the runtime uses two cores, by whole rows", SHARED
     )
-    shared_rows: int = fact(96, "elements", "Fewest rows of such a product", SHARED)
+    shared_rows: int = fact(192, "elements", "Fewest rows of such a product", SHARED)
     shared_columns: int = fact(60, "elements", "Fewest columns of it", SHARED)
+    shared_batch_flops: float = fact(
+        1e5, "flops", "Fewest of a batch for which the kernel library uses several cores", SHARED
+    )
+    runtime_matrix_ns: float = fact(250.0, "ns", "Each matrix of a batch in the runtime", SHARED)
     runtime_slower: float = fact(
         1.15, "times", "What the runtime takes on one core of the library's time", SHARED
     )

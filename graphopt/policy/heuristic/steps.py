@@ -16,6 +16,7 @@ from graphopt.costs.model import CostModel
 from graphopt.errors import PolicyError, message
 from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import (
+    batched_products,
     caller_thread,
     library_normalisations,
     little_kernels,
@@ -48,6 +49,7 @@ TABLE: Final[tuple[Step, ...]] = (
     updates.STEP,
     keep_in_memory.STEP,
     library_normalisations.STEP,
+    batched_products.STEP,
     one_pass_outputs.STEP,
     one_core.STEP,
     short_reductions.STEP,

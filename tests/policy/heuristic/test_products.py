@@ -12,7 +12,8 @@ from jax import lax
 from support.captures import MACHINE, capture
 
 from graphopt.costs.model import CostModel
-from graphopt.costs.products import dot_flops, library_tasks, product_costs
+from graphopt.costs.products import dot_flops, product_costs
+from graphopt.costs.shared_products import library_tasks
 from graphopt.hlo import Graph, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.dot_blocks import Product

@@ -142,9 +142,12 @@ def uses_cores(context: Context, root: int) -> bool:
     """True for a kernel that runs on several cores."""
     graph = context.graph
     unit = graph.units[context.decisions.unit[root]]
+    by_library = unit.kind is UnitKind.LIBRARY
+    if _is_product(context, root):
+        sharing = context.model.product(root).sharing
+        return sharing.by_library if by_library else sharing.by_runtime
     split = unit.kind is UnitKind.LOOP and unit.threads > 1
-    by_library = unit.kind is UnitKind.LIBRARY or graph.ops[root].name in ("convolution", "fft")
-    return split or by_library or _is_product(context, root)
+    return split or by_library or graph.ops[root].name in ("convolution", "fft")
 
 
 def _known_ns(context: Context, root: int) -> float | None:
