@@ -51,6 +51,7 @@ COMPILERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
                 "looped_functions_ns": tables.LOOPED_FUNCTIONS_BEFORE,
                 "tiled_complex_ns": MappingProxyType({}),
                 "reduced_functions": MappingProxyType({}),
+                "shared_batch_flops": 1e9,
             }
         )
     }

@@ -57,10 +57,9 @@ def test_other_batches_stay_with_the_library(shape):
     assert edit_of(NAME, scores, *args) is None
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float64])
-def test_other_types_stay_with_the_library(dtype):
-    with jax.enable_x64(dtype == jnp.float64):
-        args = (x.astype(dtype) for x in (normal(16, 32, 16), normal(16, 16, 32)))
+def test_double_precision_stays_with_the_library():
+    with jax.enable_x64(True):
+        args = (x.astype(jnp.float64) for x in (normal(16, 32, 16), normal(16, 16, 32)))
         assert edit_of(NAME, scores, *args) is None
 
 
