@@ -95,16 +95,15 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     by_loops = product.inner <= costs.naive_product and DType(int(graph.dtype[node])) in TYPES
     if by_loops and not called:
         return ProductCosts(plain, plain, blocks, sharing=Sharing())
-    swapped = None
+    swapped, single = None, graph.dtype[node] == DType.F32
     may_swap = not called and product.left_turned and not product.right_turned
-    if may_swap and graph.dtype[node] == DType.F32 and legal[CODE["dot-swap"]]:
+    if may_swap and single and legal[CODE["dot-swap"]]:
         swapped = library + _swapped_ns(product, costs)
     library += _rows_ns(called, product, turned, costs)
     reduced = work / _kernel_rate(product, costs) if written else None
     runtime = plain if by_loops else None
-    alone = called and graph.dtype[node] == DType.F32 and not sharing.by_library
-    if alone and sharing.by_runtime:
-        runtime = costs.runtime_call_ns + 0.5 * costs.runtime_slower * work / costs.dot_flops_per_ns
+    if called and single and sharing.runtime_ns is not None:
+        runtime = sharing.runtime_ns
     return ProductCosts(library, plain, blocks, reduced, runtime, swapped, sharing)
 
 

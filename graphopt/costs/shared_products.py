@@ -13,6 +13,9 @@ from typing import Final
 from graphopt.hlo.restructure.rows.dot_blocks import Product
 from graphopt.machine import CpuCosts
 
+_CORES: Final = 2
+"""That a single product counts on, whatever the machine has: the runtime's tasks are large."""
+
 _FIRST_ROWS: Final = 16
 _SIDE: Final = 64
 _LONGEST: Final = 1024
@@ -31,8 +34,8 @@ class Sharing:
         by_runtime: several, where the runtime does.
         library_ns: nanoseconds of a batch that the library shares, waking its threads included; None for
             other products.
-        runtime_ns: nanoseconds of a batch by the runtime, one matrix after the other; None for a single
-            product, and for matrices of few rows or columns.
+        runtime_ns: nanoseconds by the runtime of what may be faster there: of a batch, one matrix after the
+            other, and of a single product that it shares and the library does not; None for others.
     """
 
     by_library: bool = False
@@ -58,18 +61,24 @@ def sharing_of(product: Product, work: float, threads: int, costs: CpuCosts) -> 
         return Sharing()
     wide = product.columns >= costs.shared_columns and product.rows >= costs.shared_rows
     by_runtime = wide and work >= product.batch * costs.shared_flops
+    library_ns = work / costs.dot_flops_per_ns
+    runtime_ns = costs.runtime_slower * library_ns
     if product.batch == 1:
-        return Sharing(library_tasks(product) > 1, by_runtime)
+        by_library = library_tasks(product) > 1
+        shared_ns = costs.runtime_call_ns + runtime_ns / _CORES
+        gains = by_runtime and not by_library
+        return Sharing(by_library, by_runtime, runtime_ns=shared_ns if gains else None)
     by_library = work >= costs.shared_batch_flops
-    library = runtime = None
-    if by_library:
-        each = product.batch * costs.library_matrix_ns
-        cores = min(threads, product.batch)
-        library = costs.handover_ns + each + work / costs.dot_flops_per_ns / cores
-    if min(product.rows, product.columns) >= costs.least_columns:
-        each = product.batch * costs.runtime_matrix_ns
-        runtime = each + costs.runtime_slower * work / costs.dot_flops_per_ns
-    return Sharing(by_library, by_runtime, library, runtime)
+    library_ns /= max(1, min(threads, product.batch))
+    library_ns += costs.handover_ns + product.batch * costs.library_matrix_ns
+    runtime_ns += product.batch * costs.runtime_matrix_ns
+    square = min(product.rows, product.columns) >= costs.least_columns
+    return Sharing(
+        by_library,
+        by_runtime,
+        library_ns if by_library else None,
+        runtime_ns if square else None,
+    )
 
 
 def library_tasks(product: Product) -> int:
