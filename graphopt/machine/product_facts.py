@@ -51,9 +51,9 @@ class ProductFacts:
     shared_rows: int = fact(192, "elements", "Fewest rows of such a product", SHARED)
     shared_columns: int = fact(60, "elements", "Fewest columns of it", SHARED)
     shared_batch_flops: float = fact(
-        1e5, "flops", "Fewest of a batch for which the kernel library uses several cores", SHARED
+        1e5, "flops", "Fewest of a batch for which the kernel library uses several cores"
     )
-    runtime_matrix_ns: float = fact(250.0, "ns", "Each matrix of a batch in the runtime", SHARED)
+    runtime_matrix_ns: float = fact(250.0, "ns", "Each matrix of a batch in the runtime")
     runtime_slower: float = fact(
         1.15, "times", "What the runtime takes on one core of the library's time", SHARED
     )
