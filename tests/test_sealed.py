@@ -68,5 +68,7 @@ def test_the_summary_names_what_is_slow_and_what_failed():
 
 
 def test_every_opening_is_complete():
-    for row in json.loads(OPENINGS.read_text()) if OPENINGS.exists() else []:
+    openings = json.loads(OPENINGS.read_text())
+    assert openings
+    for row in openings:
         assert {"release", "commit", "date", "programs", "speedup", "smallest"} <= set(row)
