@@ -143,11 +143,12 @@ def uses_cores(context: Context, root: int) -> bool:
     graph = context.graph
     unit = graph.units[context.decisions.unit[root]]
     by_library = unit.kind is UnitKind.LIBRARY
+    if unit.kind is UnitKind.LOOP and unit.threads > 1:
+        return True
     if _is_product(context, root):
         sharing = context.model.product(root).sharing
         return sharing.by_library if by_library else sharing.by_runtime
-    split = unit.kind is UnitKind.LOOP and unit.threads > 1
-    return split or by_library or graph.ops[root].name in ("convolution", "fft")
+    return by_library or graph.ops[root].name in ("convolution", "fft")
 
 
 def _known_ns(context: Context, root: int) -> float | None:
