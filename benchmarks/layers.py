@@ -55,6 +55,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "hlo/graph": ("module",),
     "hlo/restructure": ("graph", "module"),
     "hlo/restructure/rows": ("writing",),
+    "hlo/restructure/rows/loops": (),
     "hlo/restructure/writing": (),
     "hlo/legal": ("graph", "module", "restructure"),
     "hlo/plan": ("graph", "module", "restructure"),

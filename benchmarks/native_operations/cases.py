@@ -121,6 +121,11 @@ MOVES: Final = {
     "gathered": lambda x: x[places(x)] * 0.9,
     "one read": lambda x: x[places(x)[0]][None] * 0.9,
 }
+CELLS: Final = {
+    "cells gathered": lambda x: x[_cells(x, 0), _cells(x, 1)] * 0.9,
+    "four cells gathered": lambda x: _four_cells(x).mean(0),
+    "cells mixed": lambda x: x + 0.1 * jnp.tanh(x[_cells(x, 0), _cells(x, 1)]),
+}
 WHOLE_ROWS: Final = {
     "rows gathered": lambda x: x[places(x[:, 0])],
     "rows joined": lambda x: jnp.concatenate([x[1:], x[:1]]),
@@ -202,6 +207,17 @@ CONTROL: Final = {
 }
 
 
+def _cells(x: Any, seed: int) -> Any:
+    """Rows or columns of a square, s32 of the shape of `x`; always the same."""
+    return np.random.default_rng(seed).integers(0, x.shape[0], x.shape).astype(np.int32)
+
+
+def _four_cells(x: Any) -> Any:
+    """A stack of four squares, each of other cells of `x`."""
+    rows, columns = (np.stack([_cells(x, 2 * k + axis) for k in range(4)]) for axis in (0, 1))
+    return x[rows, columns]
+
+
 def _window(x: Any, start: Any, combine: Any, *size: int) -> Any:
     return lax.reduce_window(x, np.array(start, x.dtype), combine, size, (1, 1), "SAME")
 
@@ -217,6 +233,7 @@ CASES: Final[tuple[Case, ...]] = (
     *_group("rows of 16", USUAL, rows(16), ROWS),
     *_group("rows of 64", (1024, 16_384), rows(64), ROWS),
     *_group("moves", USUAL, vector, MOVES),
+    *_group("squares", (256, 1024, 16_384), square, CELLS),
     *_group("rows of 8", USUAL, rows(8), WHOLE_ROWS),
     *_group("rows of 128", (1024, 16_384), rows(128), WHOLE_ROWS),
     *_group("scatters", SMALL, vector, SCATTERS),

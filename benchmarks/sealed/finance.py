@@ -9,43 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.stats import norm
 
-from benchmarks.sealed.common import Program, normal, uniform
+from benchmarks.sealed.common import Program, normal
 
 __all__ = ["WORKLOADS"]
-
-
-def black_scholes(spot: Any, strike: Any, expiry: Any, rate: Any, vol: Any) -> Any:
-    """The value of a European call."""
-    spread = vol * jnp.sqrt(expiry)
-    d1 = (jnp.log(spot / strike) + (rate + 0.5 * vol**2) * expiry) / spread
-    return spot * norm.cdf(d1) - strike * jnp.exp(-rate * expiry) * norm.cdf(d1 - spread)
-
-
-def implied_volatility() -> Program:
-    """Implied volatilities of a surface of quotes by Newton's method, until all have converged."""
-
-    def fn(price: Any, spot: Any, strike: Any, expiry: Any, rate: Any) -> Any:
-        value = jax.vmap(black_scholes, (None, 0, 0, None, 0))
-        vega = jax.vmap(jax.grad(black_scholes, argnums=4), (None, 0, 0, None, 0))
-
-        def improve(carry: Any) -> Any:
-            vol, _, count = carry
-            error = value(spot, strike, expiry, rate, vol) - price
-            step = error / jnp.maximum(vega(spot, strike, expiry, rate, vol), 1e-3)
-            vol = jnp.clip(vol - step, 0.02, 2.0)
-            return vol, jnp.max(jnp.abs(step)), count + 1
-
-        start = (jnp.full_like(price, 0.3), jnp.inf, 0)
-        vol, *_ = lax.while_loop(lambda c: (c[1] > 1e-4) & (c[2] < 30), improve, start)
-        return vol, vega(spot, strike, expiry, rate, vol)
-
-    strike = jnp.tile(jnp.linspace(85.0, 120.0, 16), 12)
-    expiry = jnp.repeat(jnp.linspace(0.3, 2.0, 12), 16)
-    vol = 0.2 + 0.1 * jnp.log(strike / 100) ** 2 + 0.05 * uniform(1, 192)
-    spot, rate = jnp.asarray(100.0), jnp.asarray(0.02)
-    return fn, (black_scholes(spot, strike, expiry, rate, vol), spot, strike, expiry, rate)
 
 
 def american_puts() -> Program:
@@ -224,7 +191,6 @@ def garch_fit() -> Program:
 
 
 WORKLOADS: dict[str, Callable[[], Program]] = {
-    "implied-volatility": implied_volatility,
     "american-puts": american_puts,
     "curve-fit": curve_fit,
     "barrier-grid": barrier_grid,

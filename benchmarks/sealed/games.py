@@ -98,41 +98,6 @@ def advantage_estimates() -> Program:
     return fn, (data, log_chances, jnp.asarray(0.99), jnp.asarray(0.95))
 
 
-def windy_grid() -> Program:
-    """Soft values of a maze with wind and slipping, iterated until they settle."""
-    size = 16
-
-    def fn(walls: Any, reward: Any, wind: Any, slip: Any, gamma: Any) -> Any:
-        rows, columns = jnp.meshgrid(jnp.arange(size), jnp.arange(size), indexing="ij")
-        moves = jnp.array([[-1, 0], [0, 1], [1, 0], [0, -1]])
-
-        def target(move: Any) -> Any:
-            to_row = jnp.clip(rows + move[0] - wind[None, :], 0, size - 1)
-            to_column = jnp.clip(columns + move[1], 0, size - 1)
-            blocked = walls[to_row, to_column]
-            return jnp.where(blocked, rows, to_row), jnp.where(blocked, columns, to_column)
-
-        to_rows, to_columns = jax.vmap(target)(moves)
-
-        def sweep(carry: Any) -> Any:
-            value, _, count = carry
-            arrived = value[to_rows, to_columns]
-            quality = (1 - slip) * arrived + slip * arrived.mean(0)
-            new = reward + gamma * 0.1 * jax.nn.logsumexp(quality / 0.1, axis=0)
-            return new, jnp.max(jnp.abs(new - value)), count + 1
-
-        start = (jnp.zeros((size, size)), jnp.inf, 0)
-        value, _, _ = lax.while_loop(lambda c: (c[1] > 1e-3) & (c[2] < 300), sweep, start)
-        policy = jax.nn.softmax(value[to_rows, to_columns] / 0.1, axis=0)
-        return value, policy
-
-    walls = uniform(10, size, size) < 0.2
-    reward = -0.05 - 0.1 * uniform(11, size, size)
-    reward = reward.at[size - 2, size - 3].set(2.0)
-    wind = jnp.where(jnp.arange(size) % 6 == 4, 1, 0)
-    return fn, (walls, reward, wind, jnp.asarray(0.1), jnp.asarray(0.93))
-
-
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -268,7 +233,6 @@ def cart_policy() -> Program:
 WORKLOADS: dict[str, Callable[[], Program]] = {
     "merging-tiles": merging_tiles,
     "advantage-estimates": advantage_estimates,
-    "windy-grid": windy_grid,
     "noughts-and-crosses": noughts_and_crosses,
     "four-playouts": four_playouts,
     "cart-policy": cart_policy,

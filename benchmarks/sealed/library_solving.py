@@ -1,6 +1,6 @@
-"""Differential equations, least squares, transport, estimation, programs and linear systems.
+"""Differential equations, least squares, estimation, programs and linear systems.
 
-Libraries: diffrax, optimistix, ott, contrax, slsqp_jax and lineax.
+Libraries: diffrax, optimistix, contrax, slsqp_jax and lineax.
 """
 
 from __future__ import annotations
@@ -78,27 +78,6 @@ def optimistix_decay_fits() -> Program:
     share, rate = 0.3 + 0.4 * uniform(1, 64, 1), jnp.exp(1.5 + 0.2 * normal(2, 64, 1))
     signals = share * jnp.exp(-rate * times) + (1 - share) * jnp.exp(-0.3 * times)
     return fit, (times, signals + 0.01 * normal(3, 64, 32))
-
-
-def ott_color_transfer() -> Program:
-    """The Sinkhorn divergence of two palettes of colours and its gradient."""
-    from ott.geometry import costs, pointcloud
-    from ott.tools import sinkhorn_divergence
-
-    def divergence(colors: jax.Array, palette: jax.Array, weights: jax.Array) -> jax.Array:
-        value, _ = sinkhorn_divergence.sinkhorn_divergence(
-            pointcloud.PointCloud,
-            x=colors,
-            y=palette,
-            a=jax.nn.softmax(weights),
-            cost_fn=costs.SqEuclidean(),
-            epsilon=0.05,
-            solve_kwargs={"min_iterations": 40, "max_iterations": 40, "use_danskin": True},
-        )
-        return value
-
-    arrays = (uniform(1, 240, 3), uniform(2, 200, 3) ** 2, 0.2 * normal(3, 240))
-    return jax.value_and_grad(divergence, argnums=(0, 2)), arrays
 
 
 def contrax_radar_tracking() -> Program:
@@ -203,7 +182,6 @@ def lineax_image_inpainting() -> Program:
 WORKLOADS: dict[str, Callable[[], Program]] = {
     "diffrax-latent-dynamics": diffrax_latent_dynamics,
     "optimistix-decay-fits": optimistix_decay_fits,
-    "ott-color-transfer": ott_color_transfer,
     "contrax-radar-tracking": contrax_radar_tracking,
     "slsqp-portfolio": slsqp_portfolio,
     "lineax-image-inpainting": lineax_image_inpainting,

@@ -13,10 +13,11 @@ from benchmarks.tutorials import (
     networks,
     physics,
     solvers,
+    unsealed,
 )
 from benchmarks.tutorials.common import Builder
 
-_FAMILIES = (inference, networks, graphs, solvers, physics, environments, agents)
+_FAMILIES = (inference, networks, graphs, solvers, physics, environments, agents, unsealed)
 
 WORKLOADS: dict[str, Builder] = {
     name: builder for family in _FAMILIES for name, builder in family.WORKLOADS.items()

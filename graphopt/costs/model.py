@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graphopt.costs import evaluations
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
-from graphopt.costs.rows import MOVES, native_rows_ns
+from graphopt.costs.rows import moves_extra
 from graphopt.costs.work import all_windows, library_extra, node_work, tiled_extra
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.walks import fused_into, own_kernel
@@ -106,7 +106,7 @@ class CostModel:
         self.costs = costs or own_costs()
         self.cores = max(unit.threads for unit in graph.units)
         self.loop_extra = library_extra(graph, self.costs)
-        self.tiled_extra = tiled_extra(graph, self.costs)
+        self.in_native = moves_extra(graph, self.costs) | tiled_extra(graph, self.costs)
         self.windows = all_windows(graph, self.costs)
         self.work = node_work(graph, self.costs, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
@@ -175,9 +175,7 @@ class CostModel:
         if node in self.windows:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         total.work_ns += self.work[node]
-        total.reduced_ns += self.loop_extra.get(node, 0.0) + self.tiled_extra.get(node, 0.0)
-        if name in MOVES:
-            total.reduced_ns += native_rows_ns(self.graph, node, self.costs)
+        total.reduced_ns += self.loop_extra.get(node, 0.0) + self.in_native.get(node, 0.0)
 
     def _add_kernel(self, total: LoopCosts, root: int, thunk_ns: float) -> None:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""
@@ -261,10 +259,10 @@ class CostModel:
         return total
 
     def native_extra(self, root: int) -> float:
-        """Nanoseconds that a kernel of XLA's own takes longer in native code than as a tiled one."""
-        if not self.tiled_extra:
+        """Nanoseconds that a kernel of XLA's own takes longer in native code."""
+        if not self.in_native:
             return 0.0
-        return sum(self.tiled_extra.get(node, 0.0) for node in own_kernel(self.graph, root))
+        return sum(self.in_native.get(node, 0.0) for node in own_kernel(self.graph, root))
 
     def members(self, fuse: NDArray[np.bool_], root: int) -> list[int]:
         """The root of a kernel and all that is fused into it."""

@@ -1,7 +1,7 @@
-"""What moving whole rows costs more in native code than in kernels of their own.
+"""What moving whole rows, and cells, costs more in native code than in kernels of their own.
 
 A concatenation or gather of short rows asks there for every element which part it is of, or where its row
-begins; kernels of their own ask once per row.
+begins; kernels of their own ask once per row. A gather by several indices joins them for every element.
 """
 
 from __future__ import annotations
@@ -15,8 +15,22 @@ MOVES: Final = frozenset({"concatenate", "gather"})
 """Operations that may move whole rows."""
 
 
-def native_rows_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
-    """Nanoseconds that one of `MOVES` takes longer in native code; 0 where its rows are no short ones."""
+def moves_extra(graph: Graph, costs: CpuCosts) -> dict[int, float]:
+    """Node -> nanoseconds that it takes longer in native code, for those of `MOVES` that do."""
+    moves = [node for node, op in enumerate(graph.ops) if op.name in MOVES]
+    extra = {n: _cells_ns(graph, n, costs) + _short_rows_ns(graph, n, costs) for n in moves}
+    return {node: ns for node, ns in extra.items() if ns > 0.0}
+
+
+def _cells_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
+    """The part of a gather's indices beyond the first of each place."""
+    proto = graph.source.protos[node]
+    indices = len(proto.gather_dimension_numbers.start_index_map)
+    return float(graph.elements[node]) * max(0, indices - 1) * costs.native_index_ns
+
+
+def _short_rows_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
+    """The part of short rows."""
     layout = graph.source.shapes[node].layout.minor_to_major
     sizes = graph.dim_lists[node]
     if len(layout) < 2 or not 1 < sizes[layout[0]] < costs.native_row:

@@ -320,6 +320,9 @@ class CpuCosts(ProductFacts):
     native_row_ns: float = fact(
         0.25, "ns per element", "What such rows take longer to gather or join", NATIVE
     )
+    native_index_ns: float = fact(
+        0.35, "ns per element", "A gather's further index of every place", NATIVE
+    )
     short_functions: Mapping[str, Mapping[str, tuple[float, float]]] = fact(
         tables.SHORT_FUNCTIONS, "ns per element", "Functions of short and long arrays", FUNCTIONS
     )

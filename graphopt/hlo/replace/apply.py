@@ -27,7 +27,7 @@ from graphopt.hlo.replace.apart import Apart, set_apart, write_again
 from graphopt.hlo.replace.grouping import group
 from graphopt.hlo.replace.result import Restructured
 from graphopt.hlo.restructure.rows import pack
-from graphopt.hlo.restructure.sites import Site
+from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES, replacing
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
 from graphopt.hlo.restructure.writing.ordering import order_readers
@@ -84,7 +84,36 @@ def kept_results(graph: Graph) -> dict[bytes, Restructured]:
     return {}
 
 
+def _with_others(graph: Graph, codes: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Codes with nodes that go along with others, and without copies that must stay after all.
+
+    Those are copies in loops that are replaced by something else than a loop, and those whose readers would
+    wait for each other.
+    """
+    codes = codes.copy()
+    order: dict[int, list[int]] = {}
+    for node in np.flatnonzero(codes).tolist():
+        row = RESTRUCTURES[int(codes[node])]
+        if not row.drops:
+            continue
+        candidate = Candidate(graph, node)
+        if _is_gone(graph, codes, node) or not row.orders(candidate, order):
+            codes[node] = 0
+        else:
+            codes[row.along(candidate)] = codes[node]
+    return codes
+
+
+def _is_gone(graph: Graph, codes: NDArray[np.int8], node: int) -> bool:
+    """True for a node of a loop that is replaced, or lies in such a loop; not if it stays a loop."""
+    caller = _caller(graph, node)
+    while caller >= 0 and (not codes[caller] or RESTRUCTURES[int(codes[caller])].around):
+        caller = _caller(graph, caller)
+    return caller >= 0
+
+
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
+    codes = _with_others(graph, codes)
     apart = set_apart(graph, codes)
     editor = ModuleEditor(apart.computations, apart.origins)
     proto = _edited(graph, codes, apart, editor)
@@ -175,16 +204,22 @@ class _Edit:
     def run(self, nodes: dict[int, int]) -> Any:
         """The computation with the instructions `nodes` (local id -> node) replaced."""
         instructions: list[Any] = []
+        direct: dict[int, int] = {}
         for instruction in self.computation.instructions:
             node = nodes.get(instruction.id & LOCAL_ID)
             if node is None:
                 instructions.append(instruction)
+            elif (row := RESTRUCTURES[int(self.codes[node])]).drops:
+                block = Block(self.editor, self.computation.id, node, self.next_id)
+                direct[instruction.id & LOCAL_ID] = row.expand(
+                    self._site(block, instruction, node)
+                ).id
             else:
                 instructions += self._replacement(instruction, node)
         out = HloComputationProto()
         out.CopyFrom(self.computation)
         out.ClearField("instructions")
-        out.instructions.extend(_without_tuple_detours(instructions, self.computation.root_id))
+        out.instructions.extend(_without_detours(instructions, self.computation.root_id, direct))
         return out
 
     def _replacement(self, placed: Any, node: int) -> list[Any]:
@@ -260,10 +295,12 @@ def _caller(graph: Graph, node: int) -> int:
     return -1 if caller is None else caller
 
 
-def _without_tuple_detours(instructions: list[Any], root: int) -> list[Any]:
-    """Users of an element of a tuple made here use what went into it; XLA expects no such elements."""
+def _without_detours(instructions: list[Any], root: int, direct: dict[int, int]) -> list[Any]:
+    """Users of an element of a tuple made here use what went into it; XLA expects no such elements.
+
+    `direct`: local id -> what users of an instruction that is left out use instead.
+    """
     tuples = {i.id & LOCAL_ID: i for i in instructions if i.opcode == "tuple"}
-    direct: dict[int, int] = {}
     kept = []
     for instruction in instructions:
         if direct:

@@ -17,7 +17,6 @@ from graphopt.hlo.restructure.rows import (
     dot_blocks,
     dot_reduce,
     dot_swap,
-    hoist,
     lapack,
     loop_kernel,
     pack,
@@ -26,10 +25,9 @@ from graphopt.hlo.restructure.rows import (
     scatter,
     sequential,
     sort,
-    unroll,
-    unroll_by,
     window_doubling,
 )
+from graphopt.hlo.restructure.rows.loops import carried, hoist, unroll, unroll_by
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.values import Value
 
@@ -54,6 +52,11 @@ class Restructure:
             around it, if there is one.
         on_caller: the program runs on the thread that calls it.
         in_order: the kernels of the computation run one after the other.
+        drops: nothing is written: what reads the operation reads the value that `expand` returns. Only
+            in loops that stay.
+        along: nodes that are replaced by the same row together with one.
+        orders: (candidate, order so far: node -> nodes that come after it) -> whether what it needs first can
+            come first; adds that to the order if so.
     """
 
     name: str
@@ -69,6 +72,9 @@ class Restructure:
     around: bool = False
     on_caller: bool = False
     in_order: bool = False
+    drops: bool = False
+    along: Callable[[Candidate], list[int]] = lambda _: []
+    orders: Callable[[Candidate, dict[int, list[int]]], bool] = lambda *_: True
 
 
 def _keep(site: Site) -> Value:
@@ -167,6 +173,12 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "the same kernels, one after the other on the thread that calls the program",
         sequential.forbids_on_caller, _keep, replaces=False, on_caller=True, in_order=True,
     ),
+    Restructure(
+        "no-copy", carried.OPCODES,
+        "what is copied: the array that the loop carries, overwritten once all that reads it has done so",
+        carried.forbids, carried.expand, carried.behind, drops=True, along=carried.along,
+        orders=carried.orders,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -209,6 +221,7 @@ RULES: Final[dict[str, str]] = {
     "stays-fused": "it or an operand must stay inside a fusion",
     "layout": "an array is not row-major",
     **caller_thread.RULES,
+    **carried.RULES,
     **loop_kernel.RULES,
     **hoist.RULES,
     **lapack.RULES,

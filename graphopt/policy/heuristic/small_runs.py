@@ -117,13 +117,19 @@ def _saved_ns(now: Context, roots: list[int]) -> float:
     little = saved <= LIMITS.costly_share * now.program_ns
     if little and region_code(now, roots) > now.model.own_code:
         return 0.0
-    return saved if _is_earned(now, roots, saved) else 0.0
+    saved -= _lost_ns(now, roots) * executions
+    return saved if saved > 0.0 and _is_earned(now, roots, saved) else 0.0
 
 
 def _is_earned(now: Context, roots: list[int], saved: float) -> bool:
     """True if what kernels save in native code, per run, makes up for the time that it compiles longer."""
     kernels = [now.model.members(now.decisions.fuse, root) for root in roots]
     return 1e6 * native_extra_ms(now.graph, kernels) <= LIMITS.earned_runs * saved
+
+
+def _lost_ns(context: Context, roots: list[int]) -> float:
+    """What kernels take longer in native code, products and walls apart."""
+    return sum(context.model.native_extra(root) for root in roots)
 
 
 def _products_gain(context: Context, roots: list[int]) -> float:
@@ -186,6 +192,9 @@ def _gather_tiny(context: Context, wanted: Decisions, index: int, movable: list[
     tiny = [node for node in movable if _is_tiny(context, node)]
     saved = (len(tiny) - 1) * model.thunk_ns(index)
     if saved <= LIMITS.min_body_share * model.computations[index].default_ns(model.cores):
+        return 0.0
+    saved -= _lost_ns(context, tiny)
+    if saved <= 0.0:
         return 0.0
     if not _is_earned(context, tiny, saved * context.executions(tiny[0])):
         return 0.0

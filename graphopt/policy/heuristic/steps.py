@@ -32,7 +32,13 @@ from graphopt.policy.heuristic import (
     small_runs,
 )
 from graphopt.policy.heuristic.loops import ahead_of_loops, native_loops, short_loops
-from graphopt.policy.heuristic.memory import keep_in_memory, slices_apart, updates, views
+from graphopt.policy.heuristic.memory import (
+    carried_copies,
+    keep_in_memory,
+    slices_apart,
+    updates,
+    views,
+)
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.step import Applied, Step
 
@@ -40,6 +46,7 @@ TABLE: Final[tuple[Step, ...]] = (
     short_loops.STEP,
     native_loops.STEP,
     ahead_of_loops.STEP,
+    carried_copies.STEP,
     small_runs.STEP,
     slices_apart.STEP,
     small_products.STEP,

@@ -3,7 +3,7 @@
 import pytest
 from support.captures import captured
 
-from graphopt.hlo.restructure.rows import hoist
+from graphopt.hlo.restructure.rows.loops import hoist
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.writing import depths
 

@@ -140,7 +140,7 @@ def restructures(graph, start, rows=ALL_ROWS):
 def test_more_rows_than_columns_are_masked_for_the_network(monkeypatch):
     """A network still decides when `restructure` has more rows than it has columns."""
     graph = captured("cartpole_rollout").graph
-    rows = MAX_PLAIN_VALUES + 4
+    rows = max(MAX_PLAIN_VALUES, len(CODE)) + 4
     more = np.zeros((len(graph), rows), np.bool_)
     more[:, : len(REPLACES)] = graph.masks.restructure
     more[:, len(REPLACES) :] = True

@@ -28,7 +28,7 @@ from graphopt.hlo.module.index import (
 )
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType, HloComputationProto
-from graphopt.hlo.restructure.rows.unroll import MAX_TRIPS
+from graphopt.hlo.restructure.rows.loops.unroll import MAX_TRIPS
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.writing.blocks import Block, ModuleEditor
 from graphopt.hlo.restructure.writing.values import array_shape

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.hoist import plan_of
+from graphopt.hlo.restructure.rows.loops.hoist import plan_of
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit

@@ -14,7 +14,7 @@ from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.replace.grouping import PARALLEL_ELEMENTS
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.unroll import chain_elements
+from graphopt.hlo.restructure.rows.loops.unroll import chain_elements
 from graphopt.policy.heuristic.support.context import Context
 
 UNROLL: Final = CODE["unroll"]

@@ -22,7 +22,7 @@ from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
-from graphopt.hlo.restructure.rows.unroll import forbids_loop
+from graphopt.hlo.restructure.rows.loops.unroll import forbids_loop
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.batched import Item, Known, Reader
 from graphopt.hlo.restructure.writing.blocks import Block

@@ -16,7 +16,7 @@ from support.restructured import native
 
 from graphopt.hlo import apply_restructures, build_graph, rewrite
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.hoist import plan_of
+from graphopt.hlo.restructure.rows.loops.hoist import plan_of
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.measure import compare_outputs, compile_with
 

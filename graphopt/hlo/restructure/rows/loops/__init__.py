@@ -1,0 +1,1 @@
+"""Rows that write a loop, or what it carries, in another way."""
