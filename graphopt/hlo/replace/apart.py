@@ -50,9 +50,17 @@ class Apart:
     known: Mapping[int, ComputationIndex]
 
 
-def set_apart(graph: Graph, codes: NDArray[np.int8]) -> Apart:
-    """The module of a graph, every node with a code apart from others."""
-    decisions = _extracting(graph, codes)
+def set_apart(
+    graph: Graph, codes: NDArray[np.int8], known_behind: Mapping[int, list[int]]
+) -> Apart:
+    """The module of a graph, every node with a code apart from others.
+
+    Args:
+        graph: whose nodes are replaced.
+        codes: int8 [N]; `Decisions.restructure`, or 0.
+        known_behind: node -> nodes beyond its operands that must be in memory, in place of the row's own.
+    """
+    decisions = _extracting(graph, codes, known_behind)
     placed = _instructions(graph, codes, decisions)
     if placed is not None:
         return _as_it_is(graph, placed)
@@ -74,7 +82,9 @@ def write_again(graph: Graph, decisions: Decisions) -> tuple[Any, ModuleWriter]:
     return clustering, emit(graph, clustering, plans)
 
 
-def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
+def _extracting(
+    graph: Graph, codes: NDArray[np.int8], known_behind: Mapping[int, list[int]]
+) -> Decisions:
     """XLA's decisions, but operations to be replaced stand alone with their operands in memory."""
     decisions = graph.default.copy()
     kinds = [unit.kind for unit in graph.units]
@@ -88,7 +98,9 @@ def _extracting(graph: Graph, codes: NDArray[np.int8]) -> Decisions:
         elif kinds[decisions.unit[node]] in (UnitKind.LIBRARY, UnitKind.NATIVE):
             # A loop in a function of its own would leave a call around its replacement.
             decisions.unit[node] = runtime
-        behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
+        behind = known_behind.get(node)
+        if behind is None:
+            behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
         between = graph.operand_lists[node] if behind else []
         for value in between:
             if graph.ops[value].fusible:

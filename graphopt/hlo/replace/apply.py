@@ -84,24 +84,32 @@ def kept_results(graph: Graph) -> dict[bytes, Restructured]:
     return {}
 
 
-def _with_others(graph: Graph, codes: NDArray[np.int8]) -> NDArray[np.int8]:
+def _with_others(
+    graph: Graph, codes: NDArray[np.int8]
+) -> tuple[NDArray[np.int8], dict[int, list[int]]]:
     """Codes with nodes that go along with others, and without copies that must stay after all.
 
     Those are copies in loops that are replaced by something else than a loop, and those whose readers would
     wait for each other.
+
+    Returns:
+        The codes, and of rows that drop: node -> nodes that must be in memory.
     """
     codes = codes.copy()
     order: dict[int, list[int]] = {}
+    behind: dict[int, list[int]] = {}
     for node in np.flatnonzero(codes).tolist():
         row = RESTRUCTURES[int(codes[node])]
         if not row.drops:
             continue
         candidate = Candidate(graph, node)
-        if _is_gone(graph, codes, node) or not row.orders(candidate, order):
+        first = None if _is_gone(graph, codes, node) else row.orders(candidate, order)
+        if first is None:
             codes[node] = 0
-        else:
-            codes[row.along(candidate)] = codes[node]
-    return codes
+            continue
+        behind[node] = first
+        codes[row.along(candidate)] = codes[node]
+    return codes, behind
 
 
 def _is_gone(graph: Graph, codes: NDArray[np.int8], node: int) -> bool:
@@ -113,8 +121,8 @@ def _is_gone(graph: Graph, codes: NDArray[np.int8], node: int) -> bool:
 
 
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
-    codes = _with_others(graph, codes)
-    apart = set_apart(graph, codes)
+    codes, behind = _with_others(graph, codes)
+    apart = set_apart(graph, codes, behind)
     editor = ModuleEditor(apart.computations, apart.origins)
     proto = _edited(graph, codes, apart, editor)
     analysis = order_readers(proto, apart.known)

@@ -55,8 +55,9 @@ class Restructure:
         drops: nothing is written: what reads the operation reads the value that `expand` returns. Only
             in loops that stay.
         along: nodes that are replaced by the same row together with one.
-        orders: (candidate, order so far: node -> nodes that come after it) -> whether what it needs first can
-            come first; adds that to the order if so.
+        orders: (candidate, order: node -> nodes that come after it) -> nodes to put in memory, as `behind`
+            would where nothing else is left out, having added to the order what must come first; None if
+            that cannot. Of rows that drop.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Restructure:
     in_order: bool = False
     drops: bool = False
     along: Callable[[Candidate], list[int]] = lambda _: []
-    orders: Callable[[Candidate, dict[int, list[int]]], bool] = lambda *_: True
+    orders: Callable[[Candidate, dict[int, list[int]]], list[int] | None] = lambda *_: []
 
 
 def _keep(site: Site) -> Value:

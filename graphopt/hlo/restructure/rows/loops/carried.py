@@ -108,14 +108,23 @@ def along(candidate: Candidate) -> list[int]:
     return [] if chain is None else list(chain.copies)
 
 
-def orders(candidate: Candidate, order: dict[int, list[int]]) -> bool:
-    """Puts all readers before their updates, if others have not put one of them behind."""
+def orders(candidate: Candidate, order: dict[int, list[int]]) -> list[int] | None:
+    """Puts all readers before their updates.
+
+    Args:
+        candidate: a copy.
+        order: node -> nodes that must come after it, by copies left out before; what this one needs is added.
+
+    Returns:
+        The parts that are read before, into memory; None if some reader comes behind an update by the order.
+    """
+    graph = candidate.graph
     readers = readers_of(candidate, order)
-    if readers is None or readers.parts != behind(candidate):
-        return False
+    if readers is None or not all(graph.masks.fuse[part, 0] for part in readers.parts):
+        return None
     for root, update in readers.before:
         order.setdefault(root, []).append(update)
-    return True
+    return readers.parts
 
 
 def expand(site: Site) -> Value:

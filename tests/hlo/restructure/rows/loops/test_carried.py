@@ -76,6 +76,13 @@ def agree(fn: Callable[..., Any], *args: Any) -> None:
             np.testing.assert_array_equal(a, b)
 
 
+def both(i: Any, state: Any) -> Any:
+    """Two arrays, each updated by an element of the other: both are read before either is written."""
+    x, y = state
+    a, b = (3 * i) % 40, (7 * i + 1) % 40
+    return x.at[a].set(y[b] + 1), y.at[b].set(x[a] - 1)
+
+
 @pytest.mark.parametrize("step", [exchange, twice, walk])
 def test_no_copy_is_left(step):
     graph = capture(loop(step), STATE).graph
@@ -84,6 +91,15 @@ def test_no_copy_is_left(step):
     after = apply_restructures(graph, decisions.restructure).graph
     assert copies(after) == 0
     agree(loop(step), STATE)
+
+
+def test_no_copy_is_left_of_arrays_that_read_each_other():
+    state = (TABLE, TABLE[::-1].copy())
+    graph = capture(loop(both), state).graph
+    assert copies(graph) > 0
+    after = apply_restructures(graph, everywhere(graph, NAME).restructure).graph
+    assert copies(after) == 0
+    agree(loop(both), state)
 
 
 @pytest.mark.parametrize("step", [late, history])
