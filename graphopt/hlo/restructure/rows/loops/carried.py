@@ -15,7 +15,7 @@ down.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -151,44 +151,70 @@ def readers_of(
         return None
     parts: set[int] = set()
     before: list[tuple[int, int]] = []
-    for version in chain.versions:
-        if version.update is None:
-            continue
+    for version in chain.versions[:-1]:
         copies = [c for c in chain.copies if graph.operand_lists[c][0] in version.names]
-        names = {*version.names, *copies}
-        users = [user for name in names for user in graph.user_lists[name]]
-        found = _before(graph, [u for u in users if u not in names], names, version.update, order)
+        found = _before(graph, {*version.names, *copies}, version.update, order)
         if found is None:
             return None
         parts.update(found.parts)
         before += found.before
-    return Readers(sorted(parts), before)
+    return Readers(sorted(parts), before) if _is_carried_on(graph, chain.versions[-1]) else None
+
+
+def _is_carried_on(graph: Graph, last: Version) -> bool:
+    """True for a last version that goes to its one place in the next state, and is only read beside that."""
+    root = graph.computations[int(graph.computation[last.names[0]])].root
+    once = sum(value in last.names for value in graph.operand_lists[root]) == 1
+    return once and _only_readers(graph, last.names, root) is not None
+
+
+def _only_readers(graph: Graph, names: Collection[int], other: int) -> list[int] | None:
+    """What reads a version by one of its names, or a view of it; None if something else may be done with it.
+
+    Args:
+        graph: of the loop.
+        names: of the version.
+        other: a node that is left out.
+    """
+    known = set(names)
+    waiting = [user for name in names for user in graph.user_lists[name] if user not in known]
+    found: list[int] = []
+    for reader in waiting:
+        if reader == other:
+            continue
+        op = graph.ops[reader]
+        if op.name == "bitcast" and other not in graph.user_lists[reader]:
+            known.add(reader)
+            waiting += graph.user_lists[reader]
+            continue
+        if (
+            op.name in ("bitcast", "tuple")
+            or op.kind is OpKind.CONTROL
+            or _may_write(graph, reader, known)
+        ):
+            return None
+        found.append(reader)
+    return found
 
 
 def _before(
-    graph: Graph,
-    readers: Iterable[int],
-    names: Collection[int],
-    update: int,
-    order: Mapping[int, list[int]],
+    graph: Graph, names: Collection[int], update: int | None, order: Mapping[int, list[int]]
 ) -> Readers | None:
     """Where those that read a version, by one of its names, do so before its update; None if one cannot."""
+    assert update is not None
+    once = sum(value in names for value in graph.operand_lists[update]) == 1
+    readers = _only_readers(graph, names, update) if once else None
+    if readers is None:
+        return None
     after = _after(graph, update, order)
     parts: list[int] = []
     before: list[tuple[int, int]] = []
-    waiting = [reader for reader in readers if reader != update]
-    for reader in waiting:
-        op = graph.ops[reader]
-        if reader in after or op.name == "tuple" or op.kind is OpKind.CONTROL:
-            return None
-        if _may_write(graph, reader, names):
-            return None
-        if op.name == "bitcast":
-            waiting += graph.user_lists[reader]
-            continue
+    for reader in readers:
         roots = roots_around(graph, graph.default.fuse, reader)
+        if reader in after:
+            return None
         if not after.isdisjoint(roots):
-            if op.name not in PARTS:
+            if graph.ops[reader].name not in PARTS:
                 return None
             parts.append(reader)
             roots = [reader]

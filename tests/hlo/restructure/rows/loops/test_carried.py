@@ -60,6 +60,12 @@ def history(i: Any, state: Any) -> Any:
     return x.at[i].set(x[(3 * i) % 40] + 1), x
 
 
+def doubled(i: Any, state: Any) -> Any:
+    """The new array is carried on in two places: without a copy XLA aborts."""
+    x, _ = exchange(i, (state[0], i))
+    return x, x
+
+
 def copies(graph: Any) -> int:
     """Copies of the whole table in the bodies of loops."""
     return sum(
@@ -102,7 +108,7 @@ def test_no_copy_is_left_of_arrays_that_read_each_other():
     agree(loop(both), state)
 
 
-@pytest.mark.parametrize("step", [late, history])
+@pytest.mark.parametrize("step", [late, history, doubled])
 def test_what_is_read_later_is_copied(step):
     state = TABLE if step is late else (TABLE, TABLE)
     graph = capture(loop(step), state).graph
@@ -187,14 +193,14 @@ READS: dict[str, Callable[[Any, Any], Any]] = {
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_reads_and_updates(data):
-    """Updates of two arrays in any order, which read any version of either."""
+    """Updates of two arrays in any order, which read any version of either, or take its place."""
     moves = data.draw(
         st.lists(
             st.tuples(
                 st.integers(0, 1),
                 st.sampled_from(sorted(READS)),
                 st.integers(0, 3),  # how many versions ago
-                st.sampled_from(["set", "add", "rows"]),
+                st.sampled_from(["set", "add", "rows", "take", "swap"]),
                 st.integers(1, 6),
             ),
             min_size=1,
@@ -205,6 +211,12 @@ def test_any_reads_and_updates(data):
     def step(i: Any, state: Any) -> Any:
         versions = [[state[0]], [state[1]]]
         for k, read, ago, write, stride in moves:
+            if write in ("take", "swap"):  # of the other array's version, as a whole
+                mine, other = versions[k][-1], versions[1 - k][-1]
+                versions[k].append(other)
+                if write == "swap":
+                    versions[1 - k].append(mine)
+                continue
             source = versions[1 - k if read == "other" else k]
             old = source[max(0, len(source) - 1 - ago)]
             new = versions[k][-1]
