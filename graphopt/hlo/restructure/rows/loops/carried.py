@@ -93,12 +93,12 @@ def forbids(candidate: Candidate) -> str | None:
     """Why the copies of a chain cannot be left out with the last of them."""
     if chain_at(candidate.graph, candidate.node) is None:
         return "not-carried"
-    return "read-later" if readers_of(candidate) is None else None
+    return "read-later" if _readers_alone(candidate) is None else None
 
 
 def behind(candidate: Candidate) -> list[int]:
     """Parts of the array that updating kernels read: they are read before, into memory."""
-    readers = readers_of(candidate)
+    readers = _readers_alone(candidate)
     return [] if readers is None else readers.parts
 
 
@@ -134,6 +134,20 @@ def expand(site: Site) -> Value:
         local = maker.operand_ids[0] & LOCAL_ID
         value = Value(local, site.instructions[local].shape)
     return value
+
+
+@per_graph
+def _readers_known(graph: Graph) -> dict[int, Readers | None]:
+    """Copy -> what reads the versions of its chain, for copies that somebody asked for."""
+    return {}
+
+
+def _readers_alone(candidate: Candidate) -> Readers | None:
+    """`readers_of` a copy where no other is left out."""
+    known, node = _readers_known(candidate.graph), candidate.node
+    if node not in known:
+        known[node] = readers_of(candidate)
+    return known[node]
 
 
 def readers_of(
@@ -206,11 +220,13 @@ def _before(
     readers = _only_readers(graph, names, update) if once else None
     if readers is None:
         return None
-    after = _after(graph, update, order)
+    kernels = [roots_around(graph, graph.default.fuse, reader) for reader in readers]
+    last = max((node for roots in kernels for node in roots), default=-1)
+    # Nodes stand behind what they read: of earlier ones none can come after the update.
+    after = _after(graph, update, order) if order or last >= update else set()
     parts: list[int] = []
     before: list[tuple[int, int]] = []
-    for reader in readers:
-        roots = roots_around(graph, graph.default.fuse, reader)
+    for reader, roots in zip(readers, kernels, strict=True):
         if reader in after:
             return None
         if not after.isdisjoint(roots):
