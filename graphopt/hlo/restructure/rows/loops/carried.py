@@ -227,6 +227,8 @@ def _before(
     parts: list[int] = []
     before: list[tuple[int, int]] = []
     for reader, roots in zip(readers, kernels, strict=True):
+        if _is_proven(graph, reader, roots, update):
+            continue
         if reader in after:
             return None
         if not after.isdisjoint(roots):
@@ -236,6 +238,16 @@ def _before(
             roots = [reader]
         before += [(root, update) for root in roots]
     return Readers(parts, before)
+
+
+def _is_proven(graph: Graph, reader: int, roots: list[int], update: int) -> bool:
+    """True for a part that the updating kernel reads in the buffer that it writes: XLA has made it so."""
+    own = graph.operand_lists[reader]
+    return (
+        roots == [update]
+        and graph.ops[reader].name in PARTS
+        and own[0] in graph.operand_lists[update]
+    )
 
 
 def _may_write(graph: Graph, node: int, names: Collection[int]) -> bool:
