@@ -1,8 +1,8 @@
 """Arrays that loops carry and update in place: without the copies that XLA's fusion has made necessary.
 
 ``x.at[i].set(f(x[j]))`` in a loop copies all of `x`, once or twice in every iteration, as soon as the read is
-part of the kernel that updates `x`. Read before, it leaves nothing to copy. The array may be
-long, and what is read and written a few elements.
+part of the kernel that updates `x`. Read before, it leaves nothing to copy. The array may be long, and
+what is read and written a few elements.
 """
 
 from __future__ import annotations
