@@ -49,7 +49,8 @@ class LoopCosts:
         native_dot_ns: matrix products and those other calls in native code.
         reduced_ns: what else the library computes, there, what moves of rows take longer, and what only
             the tiled code generator makes vector code of; what windows take less, below zero.
-        lost_ns: what products and calls take longer in native code, each; zero for those that gain.
+        lost_ns: what products, calls, moves and reductions take longer in native code, each; zero for those
+            that gain.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
@@ -175,7 +176,9 @@ class CostModel:
         if node in self.windows:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         total.work_ns += self.work[node]
-        total.reduced_ns += self.loop_extra.get(node, 0.0) + self.in_native.get(node, 0.0)
+        longer_ns = self.in_native.get(node, 0.0)
+        total.reduced_ns += self.loop_extra.get(node, 0.0) + longer_ns
+        total.lost_ns += longer_ns
 
     def _add_kernel(self, total: LoopCosts, root: int, thunk_ns: float) -> None:
         """Adds what the dispatch of a kernel costs, and its work if it is split over cores."""

@@ -142,3 +142,29 @@ def test_what_is_unknown_does_not_outweigh_scatters_that_take_longer():
     with decide_with(cost_rows.QUICK_CALLS):
         assert edit_of(NAME, counts_in, codes) is None
         assert edit_of(NAME, kept_apart, codes) is not None
+
+
+def test_what_is_unknown_does_not_outweigh_places_of_several_indices():
+    """Native code joins the indices of each element where a kernel of its own does that faster."""
+    table = jnp.arange(16_384.0).reshape(128, 128)
+
+    def of_two(rows):
+        def step(_, state):
+            total, row = state
+            found = table[row, row ^ 5]
+            return total + found, (row + 1) & 127
+
+        return jax.lax.fori_loop(0, 50, step, (jnp.zeros(rows.shape), rows))
+
+    def of_one(rows):
+        def step(_, state):
+            total, row = state
+            found = table[0][row ^ 5]
+            return total + found, (row + 1) & 127
+
+        return jax.lax.fori_loop(0, 50, step, (jnp.zeros(rows.shape), rows))
+
+    rows = jnp.arange(900, dtype=jnp.int32) & 127
+    with decide_with(cost_rows.QUICK_CALLS):
+        assert edit_of(NAME, of_two, rows) is None
+        assert edit_of(NAME, of_one, rows) is not None
