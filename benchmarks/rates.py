@@ -4,13 +4,15 @@
     python -m benchmarks.rates --products
     python -m benchmarks.rates --shared
     python -m benchmarks.rates --windows
+    python -m benchmarks.rates --quotients
 
 An elementwise operation is a program of one loop, kept on one core, at two sizes; the difference of their
 times over the difference of their elements takes the cost of the call away. A matrix product is run again
 and again in a loop: by the matrix library, as plain loops in native code, and there in blocks; larger ones
 by XLA's kernel library and by its runtime, both of which decide by themselves how many cores they use.
 Overlapping windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in
-both.
+both. Quotients of whole numbers, by an array and by a number that the compiler knows: in loops over one
+kernel, by XLA's tiled code generator, by its loop generator, and as native code.
 """
 
 from __future__ import annotations
@@ -107,6 +109,20 @@ WINDOWS: dict[str, tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]]
     ),
 }  # fmt: skip
 """Name -> shape (-1: what is left), window, padding, combiner."""
+
+QUOTIENTS: dict[str, Callable[[Any], Any]] = {
+    "neither": lambda x: x ^ (x >> 3),
+    "divide by an array": lambda x: lax.div(x, lax.rev(x, (0,))),
+    "remainder by an array": lambda x: lax.rem(x, lax.rev(x, (0,))),
+    "divide by 7": lambda x: lax.div(x, x.dtype.type(7)),
+    "remainder by 7": lambda x: lax.rem(x, x.dtype.type(7)),
+    "remainder by 1000": lambda x: lax.rem(x, x.dtype.type(1000)),
+    "remainder by 64": lambda x: lax.rem(x, x.dtype.type(64)),
+}
+"""Name -> what is computed from whole numbers."""
+
+QUOTIENT_SIZES = (1 << 12, 1 << 14)
+QUOTIENT_TIMES = 20
 
 
 def median_s(runner: Runner, decisions: Decisions) -> float:
@@ -295,6 +311,44 @@ def print_windows(store: Store) -> None:
             print(f"| {name} | {' | '.join(row)} |", flush=True)
 
 
+def quotient_ns(name: str, dtype: Any, store: Store) -> list[float]:
+    """Nanoseconds per element: tiled, by the loop generator, native; nan where a way is not legal."""
+
+    def fn(x: Any) -> Any:
+        step = lambda i, x: (QUOTIENTS[name](x) + x) ^ i.astype(dtype)  # noqa: E731
+        return lax.fori_loop(0, QUOTIENT_TIMES, step, x)
+
+    rng, times = np.random.default_rng(0), []
+    for size in QUOTIENT_SIZES:
+        data, inputs = make_subject(fn, (rng.integers(1, 1 << 30, size).astype(dtype),)).modules[0]
+        graph = build_graph(data)
+        kernels = all_in(graph, graph.default, UnitKind.LOOP)
+        legal = graph.masks.restructure[:, CODE["loop-kernel"]] & ~graph.default.fuse
+        looped = kernels.with_changes(
+            restructure=np.where(legal, CODE["loop-kernel"], 0).astype(np.int8)
+        )
+        native = kernels.copy()
+        native.unit[[op.name == "while" for op in graph.ops]] = unit_index(
+            graph.units, UnitKind.NATIVE
+        )
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            times.append([median_s(runner, vector) for vector in (kernels, looped, native)])
+    elements = QUOTIENT_TIMES * (QUOTIENT_SIZES[1] - QUOTIENT_SIZES[0])
+    return [1e9 * (b - a) / elements for a, b in zip(*times, strict=True)]
+
+
+def print_quotients(store: Store) -> None:
+    """A Markdown table of quotients of whole numbers."""
+    print("| quotient | type | tiled, ns per element | loop generator | native |")
+    print("|" + " --- |" * 5)
+    kinds = (np.int32, np.uint32, np.int64)
+    with counted(itertools.product(QUOTIENTS, kinds), "quotients measured") as rest:
+        for name, dtype in rest:
+            row = [f"{ns:.2f}" if ns == ns else "-" for ns in quotient_ns(name, dtype, store)]
+            print(f"| {name} | {np.dtype(dtype).name} | {' | '.join(row)} |", flush=True)
+
+
 def main() -> None:
     """Prints a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__)
@@ -302,6 +356,9 @@ def main() -> None:
     parser.add_argument("--products", action="store_true", help="matrix products instead")
     parser.add_argument("--shared", action="store_true", help="larger ones, on several cores")
     parser.add_argument("--windows", action="store_true", help="overlapping windows instead")
+    parser.add_argument(
+        "--quotients", action="store_true", help="quotients of whole numbers instead"
+    )
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
@@ -312,6 +369,8 @@ def main() -> None:
             print_shared(store)
         elif options.windows:
             print_windows(store)
+        elif options.quotients:
+            print_quotients(store)
         else:
             print_operations(options.only, store)
 

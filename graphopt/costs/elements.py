@@ -38,10 +38,22 @@ def element_ns(
     op, dtype = graph.ops[node], int(graph.dtype[node])
     wide = dtype in _WIDE
     if dtype not in FLOATS and op.name in costs.integer_ns:
+        if divides_by_constant(graph, node):
+            return costs.known_wide_divisor_ns if wide else costs.known_divisor_ns
         return costs.integer_ns[op.name]
     if op.name in costs.function_ns:
         return costs.function_ns[op.name][wide]
     return op.cost * (1 + wide) / operations
+
+
+def divides_by_constant(graph: Graph, node: int) -> bool:
+    """True for a quotient of integers by a number that the compiler knows: it multiplies instead."""
+    if graph.ops[node].name not in ("divide", "remainder") or int(graph.dtype[node]) in FLOATS:
+        return False
+    divisor = graph.operand_lists[node][1]
+    while graph.ops[divisor].name in ("broadcast", "bitcast", "reshape"):
+        divisor = graph.operand_lists[divisor][0]
+    return graph.ops[divisor].name == "constant" and int(graph.elements[divisor]) == 1
 
 
 def tiled_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
@@ -49,6 +61,8 @@ def tiled_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
 
     Below zero for what the loop generator, from which native code comes too, makes no vector code of.
     """
+    if divides_by_constant(graph, node):
+        return 0.0
     name, dtype = graph.ops[node].name, int(graph.dtype[node])
     place = 1 if dtype == DType.F64 else 0 if dtype in FLOATS else 2
     tiled, looped = costs.tiled_functions_ns, costs.looped_functions_ns

@@ -77,6 +77,8 @@ MASKED_WINDOWS: Final[Mapping[str, Any]] = MappingProxyType(
 QUICK_CALLS: Final = CpuCosts(
     **MASKED_WINDOWS,
     cached_bytes_per_ns=80.0,
+    known_divisor_ns=0.12,
+    known_wide_divisor_ns=0.35,
     call_ns=5_000.0,
     buffer_ns=300.0,
     library_on_caller_ns=1_700.0,

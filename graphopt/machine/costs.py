@@ -19,6 +19,7 @@ from graphopt.machine.product_facts import ProductFacts
 DISPATCH: Final = "python -m benchmarks.dispatch"
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
+QUOTIENTS: Final = f"{RATES} --quotients"
 KERNELS: Final = "python -m benchmarks.kernels"
 REDUCTIONS: Final = "python -m benchmarks.kernels --reductions"
 CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
@@ -110,6 +111,10 @@ class CpuCosts(ProductFacts):
     integer_ns: Mapping[str, float] = fact(
         tables.INTEGERS, "ns per element", "Operations on integers", RATES
     )
+    known_divisor_ns: float = fact(
+        0.3, "ns per element", "A quotient of integers by a constant", QUOTIENTS
+    )
+    known_wide_divisor_ns: float = fact(1.0, "ns per element", "The same of 64 bits", QUOTIENTS)
     gather_ns: float = fact(0.6, "ns per element", "An element read at an index", RATES)
     turn_ns: float = fact(
         0.9, "ns per element", "A transpose that changes the order of memory", RATES

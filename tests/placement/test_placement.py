@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.placements import random_program, traced_program
+from support.placements import KIND, cluster, random_program, random_tasks, traced_program
 
 from graphopt.corpus.placement import LARGE
 from graphopt.devices.timeline import to_svg
-from graphopt.errors import ConfigError, DecisionError, PolicyError, UnsupportedModuleError
-from graphopt.learn.placement.train import PlacementTraining, Trainer, search, train
+from graphopt.errors import ConfigError, DecisionError, UnsupportedModuleError
 from graphopt.placement import (
     Simulator,
     TaskGraph,
@@ -24,21 +23,12 @@ from graphopt.placement import (
     uniform,
 )  # fmt: skip
 from graphopt.placement.baselines import BASELINES, Problem, single_device
-from graphopt.placement.cluster import DeviceKind
 from graphopt.placement.coarsen import coarsen
 from graphopt.placement.masks import device_masks
 from graphopt.placement.order import priority_order, upward_rank
 from graphopt.placement.partition import partition
 from graphopt.placement.search import anneal, blocks_of, evolve
 from graphopt.placement.times import TaskTimes
-from graphopt.policy.placement import PlacementPolicy, block_graph, load_policy, network
-
-KIND = DeviceKind("test", 1e12, 1e11, 2e-6, 5e-7)
-
-
-def cluster(devices: int, **changes):
-    settings = {"memory_bytes": 1e9, "latency_s": 3e-6, "bytes_per_s": 1e10} | changes
-    return uniform(KIND, devices, **settings)
 
 
 def chain_and_branch() -> TaskGraph:
@@ -120,7 +110,7 @@ def test_memory_is_counted_and_limits():
     pooled=st.booleans(),
 )  # fmt: skip
 def test_the_compiled_simulator_agrees_with_the_event_loop(seed, devices, draw, pooled):
-    tasks = _tasks(seed)
+    tasks = random_tasks(seed)
     simulator = Simulator(tasks, cluster(devices, shared_host=pooled))
     placements = device_masks(tasks, simulator.cluster).sample(np.random.default_rng(draw), 3)
     scores = simulator.score(placements)
@@ -131,7 +121,7 @@ def test_the_compiled_simulator_agrees_with_the_event_loop(seed, devices, draw, 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 7), draw=st.integers(0, 10**6))
 def test_bounds_on_step_time_and_memory(seed, draw):
-    tasks = _tasks(seed)
+    tasks = random_tasks(seed)
     simulator = Simulator(tasks, cluster(3), fuse=np.zeros(len(tasks), bool))
     masks = device_masks(tasks, simulator.cluster)
     placement = masks.sample(np.random.default_rng(draw), 1)
@@ -207,7 +197,7 @@ def test_wrong_placements_are_refused():
 @pytest.mark.parametrize("name", BASELINES)
 def test_baselines_are_legal(name):
     for seed in range(3):
-        problem = Problem(Simulator(_tasks(seed), cluster(3)))
+        problem = Problem(Simulator(random_tasks(seed), cluster(3)))
         problem.masks.check(BASELINES[name](problem))
 
 
@@ -221,7 +211,7 @@ def test_the_classical_placements_use_parallelism_where_there_is_some():
 
 @pytest.mark.parametrize("search", [anneal, evolve])
 def test_searches_improve_count_and_repeat(search):
-    problem = Problem(Simulator(_tasks(1), cluster(2, latency_s=0.0, bytes_per_s=1e15)))
+    problem = Problem(Simulator(random_tasks(1), cluster(2, latency_s=0.0, bytes_per_s=1e15)))
     start = [single_device(problem)]
     blocks = blocks_of(problem, 64)
     found = search(problem, 300, start=start, blocks=blocks)
@@ -254,7 +244,7 @@ def test_two_cliques_are_cut_in_between():
 
 
 def test_blocks_hold_groups_together():
-    problem = Problem(Simulator(_tasks(2), cluster(2)))
+    problem = Problem(Simulator(random_tasks(2), cluster(2)))
     blocks = blocks_of(problem, 5)
     assert len(blocks) == problem.groups and blocks.max() < 5
 
@@ -278,7 +268,7 @@ def test_coarsening_keeps_weight_and_edges_between(count, seed):
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 7), draw=st.integers(0, 10**6), share=st.floats(0.2, 1.2))
 def test_what_does_not_fit_in_memory_is_illegal_for_every_method(seed, draw, share):
-    tasks = _tasks(seed)
+    tasks = random_tasks(seed)
     free = Simulator(tasks, cluster(2))
     together = single_device(Problem(free))
     limit = share * float(free.score(together[None]).peak_bytes.max())
@@ -333,111 +323,6 @@ def test_programs_with_effects_are_refused():
     with pytest.raises(UnsupportedModuleError) as caught:
         flatten(jax.jit(fn).trace(1.0).jaxpr, "fn")
     assert caught.value.rule == "effects"
-
-
-_cache: dict[int, TaskGraph] = {}
-
-
-def _tasks(seed: int) -> TaskGraph:
-    if seed not in _cache:
-        _cache[seed] = traced_program(*random_program(seed)).tasks
-    return _cache[seed]
-
-
-def _model_problem(devices: int = 3) -> Problem:
-    return Problem(Simulator(_tasks(3), cluster(devices, latency_s=1e-9, bytes_per_s=1e14)))
-
-
-def test_the_policy_takes_any_number_of_devices_and_stays_inside_masks():
-    policy = PlacementPolicy(network.init(), samples=8)
-    for devices in (1, 4):
-        problem = _model_problem(devices)
-        placement = policy(problem)
-        problem.masks.check(placement)
-        graph = block_graph(problem, 16)
-        drawn = policy.propose(graph, 6)
-        assert drawn.shape == (6, 16) and drawn.max() < devices
-        np.testing.assert_array_equal(drawn, policy.propose(graph, 6))
-
-
-def test_log_probabilities_belong_to_what_is_sampled():
-    graph = network.arrays(block_graph(_model_problem(2), 16))
-    params = network.init(1)
-    noise = np.random.default_rng(0).gumbel(size=(4000, 16, 2)).astype(np.float32)
-    drawn = np.asarray(network.sample(params, graph, noise, np.ones(4000, np.float32)))
-    log, entropy = network.log_probabilities(params, graph, jnp.asarray(drawn[:64]))
-    first = np.exp(np.asarray(log)[:, 0][drawn[:64, 0] == 1]).mean()
-    assert drawn[:, 0].mean() == pytest.approx(first, abs=0.04)
-    assert (np.asarray(entropy) <= np.log(2) + 1e-5).all()
-
-
-def test_ppo_learns_to_balance_independent_work():
-    """Independent equal tasks on two devices: the best is half of them on each."""
-
-    def fn(x):
-        return [jnp.tanh(x @ x) for _ in range(12)]
-
-    tasks = traced_program(fn, (np.ones((256, 256), np.float32),)).tasks
-    problem = Problem(Simulator(tasks, cluster(2, latency_s=0.0, bytes_per_s=1e18)))
-    graph = block_graph(problem, 16)
-    start = {**network.init(), "linear": jnp.zeros(network.STATE_FEATURES)}
-    trainer = Trainer(start, PlacementTraining(blocks=16, learning_rate=0.03))
-    means = []
-    for step in range(25):
-        drawn = PlacementPolicy(trainer.params).propose(graph, 32, seed=step)
-        seconds = problem.simulator.score(graph.placement(problem, drawn)).seconds
-        trainer.reinforce(network.arrays(graph), drawn, seconds)
-        means.append(seconds.mean())
-    half = problem.simulator.times.alone.sum() / 2
-    assert np.mean(means[:3]) > 1.12 * half
-    assert np.mean(means[-5:]) < 1.06 * half
-
-
-def test_imitation_reaches_the_placement_shown():
-    problem = _model_problem(2)
-    graph = block_graph(problem, 16)
-    target = np.random.default_rng(0).integers(0, 2, (1, 16)).astype(np.int32)
-    trainer = Trainer(network.init(), PlacementTraining(blocks=16, learning_rate=0.03))
-    losses = [trainer.imitate(network.arrays(graph), target) for _ in range(60)]
-    assert losses[-1] < 0.3 * losses[0]
-
-
-def test_training_tells_its_steps_and_hands_over_each_rounds_policy():
-    config = PlacementTraining(
-        blocks=8, samples=4, imitation_steps=2, rounds=2, teacher_evaluations=20
-    )
-    told, kept = [], []
-    policy = train([_model_problem(2)], config, lambda text, done: told.append(done), kept.append)
-    assert told == [1, 2, 3, 4] and config.steps == 4
-    assert len(kept) == 2
-    weights = [jax.tree.leaves(p.params) for p in (*kept, policy)]
-    assert all(map(np.array_equal, weights[1], weights[2]))
-    assert not all(map(np.array_equal, weights[0], weights[1]))
-
-
-def test_the_policy_search_keeps_to_its_evaluations_and_does_not_lose_to_its_starts():
-    problem = _model_problem(2)
-    before = problem.simulator.evaluations
-    found = search(problem, PlacementPolicy(network.init()), 250,
-                   config=PlacementTraining(blocks=16, samples=16))  # fmt: skip
-    assert found.evaluations <= 250
-    assert problem.simulator.evaluations - before == found.evaluations
-    starts = np.stack([b(problem) for b in BASELINES.values()])
-    assert found.seconds <= np.nanmin(problem.simulator.score(starts).seconds)
-    problem.masks.check(found.placement)
-
-
-def test_policies_are_saved_and_loaded(tmp_path):
-    policy = PlacementPolicy(network.init(3))
-    policy.save(tmp_path / "policy.npz")
-    graph = block_graph(_model_problem(), 16)
-    loaded = load_policy(tmp_path / "policy.npz")
-    np.testing.assert_array_equal(policy.propose(graph, 4), loaded.propose(graph, 4))
-    load_policy()  # the shipped one fits this version's network
-    np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    for path in (tmp_path / "other.npz", tmp_path / "missing.npz"):
-        with pytest.raises(PolicyError):
-            load_policy(path)
 
 
 def test_large_models_are_traced_without_being_run():

@@ -1,14 +1,30 @@
-"""Random programs with branches, shared by the placement tests."""
+"""Random programs with branches and devices of a made-up kind, shared by the placement tests."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from graphopt.placement import Traced, build_tasks, flatten
+from graphopt.placement import Cluster, TaskGraph, Traced, build_tasks, flatten, uniform
+from graphopt.placement.cluster import DeviceKind
+
+KIND: Final = DeviceKind("test", 1e12, 1e11, 2e-6, 5e-7)
+
+
+def cluster(devices: int, **changes: float) -> Cluster:
+    """So many devices of `KIND` with slow links."""
+    settings = {"memory_bytes": 1e9, "latency_s": 3e-6, "bytes_per_s": 1e10} | changes
+    return uniform(KIND, devices, **settings)
+
+
+@cache
+def random_tasks(seed: int) -> TaskGraph:
+    """The task graph of a random program."""
+    return traced_program(*random_program(seed)).tasks
 
 
 def random_program(seed: int) -> tuple[Any, tuple[Any, ...]]:
