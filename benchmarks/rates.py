@@ -12,7 +12,7 @@ and again in a loop: by the matrix library, as plain loops in native code, and t
 by XLA's kernel library and by its runtime, both of which decide by themselves how many cores they use.
 Overlapping windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in
 both. Quotients of whole numbers, by an array and by a number that the compiler knows: in loops over one
-kernel, by XLA's tiled code generator, by its loop generator, and as native code.
+kernel, by the code generator that XLA chooses, by its loop generator, and as native code.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def print_windows(store: Store) -> None:
 
 
 def quotient_ns(name: str, dtype: Any, store: Store) -> list[float]:
-    """Nanoseconds per element: tiled, by the loop generator, native; nan where a way is not legal."""
+    """Nanoseconds per element: by XLA's choice, by the loop generator, native; nan where not legal."""
 
     def fn(x: Any) -> Any:
         step = lambda i, x: (QUOTIENTS[name](x) + x) ^ i.astype(dtype)  # noqa: E731
@@ -341,7 +341,7 @@ def quotient_ns(name: str, dtype: Any, store: Store) -> list[float]:
 
 def print_quotients(store: Store) -> None:
     """A Markdown table of quotients of whole numbers."""
-    print("| quotient | type | tiled, ns per element | loop generator | native |")
+    print("| quotient | type | XLA's choice, ns per element | loop generator | native |")
     print("|" + " --- |" * 5)
     kinds = (np.int32, np.uint32, np.int64)
     with counted(itertools.product(QUOTIENTS, kinds), "quotients measured") as rest:

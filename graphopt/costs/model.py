@@ -49,8 +49,8 @@ class LoopCosts:
         native_dot_ns: matrix products and those other calls in native code.
         reduced_ns: what else the library computes, there, what moves of rows take longer, and what only
             the tiled code generator makes vector code of; what windows take less, below zero.
-        lost_ns: what products, calls, moves and reductions take longer in native code, each; zero for those
-            that gain.
+        lost_ns: what products, calls, moves of rows, and what only the tiled code generator makes vector code
+            of take longer in native code, each; zero for those that gain.
         work_ns: all other kernels on one core.
         parallel_ns: the part of `work_ns` that XLA splits over cores.
         code: length of the native code, inner computations included; one unit is a scalar operation.
