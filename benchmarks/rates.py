@@ -12,7 +12,7 @@ and again in a loop: by the matrix library, as plain loops in native code, and t
 by XLA's kernel library and by its runtime, both of which decide by themselves how many cores they use.
 Overlapping windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in
 both. Quotients of whole numbers, by an array and by a number that the compiler knows: in loops over one
-kernel, by the code generator that XLA chooses, by its loop generator, and as native code.
+kernel, and as native code.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def print_windows(store: Store) -> None:
 
 
 def quotient_ns(name: str, dtype: Any, store: Store) -> list[float]:
-    """Nanoseconds per element: by XLA's choice, by the loop generator, native; nan where not legal."""
+    """Nanoseconds per element: in loops over one kernel, and native."""
 
     def fn(x: Any) -> Any:
         step = lambda i, x: (QUOTIENTS[name](x) + x) ^ i.astype(dtype)  # noqa: E731
@@ -324,25 +324,21 @@ def quotient_ns(name: str, dtype: Any, store: Store) -> list[float]:
         data = compile_with(fn, inputs).modules[0]  # no forms: quotients as XLA has them
         graph = build_graph(data)
         kernels = all_in(graph, graph.default, UnitKind.LOOP)
-        legal = graph.masks.restructure[:, CODE["loop-kernel"]] & ~graph.default.fuse
-        looped = kernels.with_changes(
-            restructure=np.where(legal, CODE["loop-kernel"], 0).astype(np.int8)
-        )
         native = kernels.copy()
         native.unit[[op.name == "while" for op in graph.ops]] = unit_index(
             graph.units, UnitKind.NATIVE
         )
         with Runner(data, inputs, store) as runner:
             runner.start()
-            times.append([median_s(runner, vector) for vector in (kernels, looped, native)])
+            times.append([median_s(runner, vector) for vector in (kernels, native)])
     elements = QUOTIENT_TIMES * (QUOTIENT_SIZES[1] - QUOTIENT_SIZES[0])
     return [1e9 * (b - a) / elements for a, b in zip(*times, strict=True)]
 
 
 def print_quotients(store: Store) -> None:
     """A Markdown table of quotients of whole numbers."""
-    print("| quotient | type | XLA's choice, ns per element | loop generator | native |")
-    print("|" + " --- |" * 5)
+    print("| quotient | type | kernels, ns per element | native |")
+    print("|" + " --- |" * 4)
     kinds = (np.int32, np.uint32, np.int64)
     with counted(itertools.product(QUOTIENTS, kinds), "quotients measured") as rest:
         for name, dtype in rest:

@@ -61,8 +61,6 @@ def tiled_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
 
     Below zero for what the loop generator, from which native code comes too, makes no vector code of.
     """
-    if divides_by_constant(graph, node):
-        return 0.0
     name, dtype = graph.ops[node].name, int(graph.dtype[node])
     place = 1 if dtype == DType.F64 else 0 if dtype in FLOATS else 2
     tiled, looped = costs.tiled_functions_ns, costs.looped_functions_ns

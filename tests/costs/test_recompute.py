@@ -10,14 +10,13 @@ from jax import lax
 from support.captures import capture, nodes, normal
 
 from graphopt.corpus import load_corpus
-from graphopt.costs.elements import element_ns, reduced_ns, tiled_ns
+from graphopt.costs.elements import element_ns, reduced_ns
 from graphopt.costs.evaluations import Evaluations, evaluation_ns, turns
 from graphopt.costs.model import CostModel
 from graphopt.costs.work import library_extra
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.module.opcodes import OPS, OpKind
 from graphopt.machine import own_costs, probe
-from graphopt.machine.cost_rows import default_costs
 from graphopt.machine.cost_tables import FUNCTIONS, INTEGERS
 from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import heuristic_steps
@@ -44,21 +43,10 @@ def test_functions_that_do_not_vectorise_cost_more():
 
 
 def test_quotients_of_integers_by_a_known_number_are_multiplications():
-    """LLVM makes vector code of them, whichever of XLA's code generators wrote the loop."""
-    costs = default_costs("0.11.2")
-
-    def both(fn, *args):
-        graph = capture(fn, *args).graph
-        (node,) = nodes(graph, "remainder")
-        return element_ns(graph, node, costs=costs), tiled_ns(graph, node, costs)
-
     integers = np.arange(1, 65, dtype=np.int32)
-    known, gap = both(lambda a: lax.rem(a, 7), integers)
-    unknown, other_gap = both(lax.rem, integers, integers)
-    assert known < 0.5 * unknown
-    assert gap == 0.0 > other_gap
-    floats, _ = both(lambda a: lax.rem(a, 7.0), normal(64))
-    assert floats > known
+    known = rate(lambda a: lax.rem(a, 7), integers, name="remainder")
+    assert known < 0.5 * rate(lax.rem, integers, integers, name="remainder")
+    assert known < rate(lambda a: lax.rem(a, 7.0), normal(64), name="remainder")
 
 
 def test_reductions_in_loops_are_slow_unless_they_are_over_rows():
