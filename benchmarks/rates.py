@@ -5,6 +5,7 @@
     python -m benchmarks.rates --shared
     python -m benchmarks.rates --windows
     python -m benchmarks.rates --quotients
+    python -m benchmarks.rates --tall
 
 An elementwise operation is a program of one loop, kept on one core, at two sizes; the difference of their
 times over the difference of their elements takes the cost of the call away. A matrix product is run again
@@ -12,7 +13,8 @@ and again in a loop: by the matrix library, as plain loops in native code, and t
 by XLA's kernel library and by its runtime, both of which decide by themselves how many cores they use.
 Overlapping windows: by XLA's loop kernel and in native code, as shifted arrays, and as a loop over rows in
 both. Quotients of whole numbers, by an array and by a number that the compiler knows: in loops over one
-kernel, and as native code.
+kernel, and as native code. Tall matrices by vectors, from both sides: native loops that read the matrix as it
+is, and turned.
 """
 
 from __future__ import annotations
@@ -120,6 +122,9 @@ QUOTIENTS: dict[str, Callable[[Any], Any]] = {
     "remainder by 64": lambda x: lax.rem(x, x.dtype.type(64)),
 }
 """Name -> what is computed from whole numbers."""
+
+TALL = [(n, k) for n in (50, 200, 1000) for k in (3, 5, 8, 10, 15, 16, 20, 25, 32)]
+"""Rows and columns of tall matrices."""
 
 QUOTIENT_SIZES = (1 << 12, 1 << 14)
 QUOTIENT_TIMES = 20
@@ -346,6 +351,48 @@ def print_quotients(store: Store) -> None:
             print(f"| {name} | {np.dtype(dtype).name} | {' | '.join(row)} |", flush=True)
 
 
+def tall_ns(sizes: tuple[int, int], dtype: Any, side: int, store: Store) -> list[float]:
+    """Nanoseconds of a tall matrix by a vector in native code: as it is, and turned (nan: not legal).
+
+    Args:
+        sizes: rows and columns.
+        dtype: of both.
+        side: dimension that is summed.
+        store: for the compiled modules.
+    """
+    x = np.random.default_rng(0).normal(size=sizes).astype(dtype)
+    numbers = (((side,), (0,)), ((), ()))
+
+    def run(x: Any, v: Any) -> Any:
+        def body(_: Any, last: Any) -> Any:
+            return lax.dot_general(x, v.at[0].set(last), numbers)[0] * dtype(1e-3)
+
+        return lax.fori_loop(0, TIMES, body, v[0])
+
+    data, inputs = make_subject(run, (x, np.ones(sizes[side], dtype))).modules[0]
+    graph = build_graph(data)
+    native = ways(graph)[1]
+    assert native is not None
+    legal = graph.masks.restructure[:, CODE["invariants"]]
+    codes = np.where(legal, CODE["invariants"], 0).astype(np.int8)
+    turned = native.with_changes(restructure=codes) if legal.any() else None
+    with Runner(data, inputs, store) as runner:
+        runner.start()
+        found = [1e9 / TIMES * median_s(runner, v) if v else math.nan for v in (native, turned)]
+    return found
+
+
+def print_tall(store: Store) -> None:
+    """A Markdown table of tall matrices by vectors."""
+    print("| rows, columns | type | X b, ns | X turned | Xᵀ r, ns | X turned, Xᵀ r |")
+    print("|" + " --- |" * 6)
+    with counted(itertools.product(TALL, (np.float32, np.float64)), "matrices measured") as rest:
+        for sizes, dtype in rest:
+            cells = [ns for side in (1, 0) for ns in tall_ns(sizes, dtype, side, store)]
+            row = " | ".join(f"{ns:.0f}" if ns == ns else "-" for ns in cells)
+            print(f"| {sizes[0]}, {sizes[1]} | {np.dtype(dtype).name} | {row} |", flush=True)
+
+
 def main() -> None:
     """Prints a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rates", description=__doc__)
@@ -356,6 +403,7 @@ def main() -> None:
     parser.add_argument(
         "--quotients", action="store_true", help="quotients of whole numbers instead"
     )
+    parser.add_argument("--tall", action="store_true", help="tall matrices by vectors instead")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)  # type: ignore[no-untyped-call]
     with tempfile.TemporaryDirectory() as folder:
@@ -368,6 +416,8 @@ def main() -> None:
             print_windows(store)
         elif options.quotients:
             print_quotients(store)
+        elif options.tall:
+            print_tall(store)
         else:
             print_operations(options.only, store)
 

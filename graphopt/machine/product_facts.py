@@ -14,6 +14,7 @@ from graphopt.machine.facts import fact
 
 PRODUCTS: Final = "python -m benchmarks.rates --products"
 SHARED: Final = "python -m benchmarks.rates --shared"
+TALL: Final = "python -m benchmarks.rates --tall"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,15 @@ class ProductFacts:
     )
     odd_vectors: float = fact(1.7, "times", "What others take, in XLA's loop", PRODUCTS)
     odd_native_vectors: float = fact(3.5, "times", "The same in native code", PRODUCTS)
+    short_rows_flops_per_ns: float = fact(
+        7.0, "flops per ns", "A matrix whose rows are shorter than a vector, by a vector", TALL
+    )
+    odd_rows_flops_per_ns: float = fact(
+        11.0, "flops per ns", "The same with rows that are no multiple of a vector", TALL
+    )
+    long_rows_flops_per_ns: float = fact(
+        30.0, "flops per ns", "The same with the rows of a turned tall matrix", TALL
+    )
     narrow_columns: int = fact(16, "elements", "Fewer columns are narrow", PRODUCTS)
     narrow_flops_per_ns: float = fact(12.0, "flops per ns", "Narrow short sums", PRODUCTS)
     column_flops_per_ns: float = fact(

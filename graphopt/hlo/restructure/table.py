@@ -27,7 +27,7 @@ from graphopt.hlo.restructure.rows import (
     sort,
     window_doubling,
 )
-from graphopt.hlo.restructure.rows.loops import carried, hoist, unroll, unroll_by
+from graphopt.hlo.restructure.rows.loops import carried, hoist, invariants, unroll, unroll_by
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.values import Value
 
@@ -180,6 +180,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         carried.forbids, carried.expand, carried.behind, drops=True, along=carried.along,
         orders=carried.orders,
     ),
+    Restructure(
+        "invariants", frozenset({"while"}),
+        "the same loop, reading from arrays what all iterations share: kernels, and tall matrices, turned",
+        invariants.forbids, invariants.expand, invariants.behind, exact=False, around=True,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -225,6 +230,7 @@ RULES: Final[dict[str, str]] = {
     **carried.RULES,
     **loop_kernel.RULES,
     **hoist.RULES,
+    **invariants.RULES,
     **lapack.RULES,
     **pack.RULES,
     **dot_blocks.RULES,

@@ -31,7 +31,12 @@ from graphopt.policy.heuristic import (
     small_products,
     small_runs,
 )
-from graphopt.policy.heuristic.loops import ahead_of_loops, native_loops, short_loops
+from graphopt.policy.heuristic.loops import (
+    ahead_of_loops,
+    loop_invariants,
+    native_loops,
+    short_loops,
+)
 from graphopt.policy.heuristic.memory import (
     carried_copies,
     keep_in_memory,
@@ -50,6 +55,7 @@ TABLE: Final[tuple[Step, ...]] = (
     small_runs.STEP,
     slices_apart.STEP,
     small_products.STEP,
+    loop_invariants.STEP,
     reductions.STEP,
     scalar_reductions.STEP,
     views.STEP,

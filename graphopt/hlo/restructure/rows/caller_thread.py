@@ -15,6 +15,8 @@ from __future__ import annotations
 from math import inf, isqrt, prod
 from typing import Any, Final
 
+import numpy as np
+
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.graph.walks import first_parameter
 from graphopt.hlo.module import backend_config
@@ -76,7 +78,8 @@ def forbids(candidate: Candidate) -> str | None:
         return "several-devices"
     if any(c.role is Role.LOOP_BODY and c.trip_count is None for c in graph.computations):
         return "unknown-trips"
-    if (graph.executions * graph.elements).sum() > MAX_ELEMENTS:
+    computed = np.array([op.kind is not OpKind.STRUCTURE for op in graph.ops], np.bool_)
+    if (graph.executions * graph.elements)[computed].sum() > MAX_ELEMENTS:
         return "long-program"
     if any(_calls_out(graph, other) for other in range(len(graph))):
         return "calls-out"

@@ -170,6 +170,18 @@ class Block:
         getattr(literal, _LITERAL_FIELDS[dtype]).extend([0.0] * count)
         return self.add("constant", shape, literal=literal.SerializeToString())
 
+    def turned_constant(self, source: Any) -> Value:
+        """A constant matrix of floating-point numbers, turned."""
+        name = _LITERAL_FIELDS[source.shape.element_type]
+        rows, columns = source.shape.dimensions
+        given = getattr(LiteralProto.FromString(source.literal), name)
+        literal = LiteralProto()
+        literal.shape.CopyFrom(array_shape(source.shape.element_type, (columns, rows)))
+        getattr(literal, name).extend(
+            given[r * columns + c] for c in range(columns) for r in range(rows)
+        )
+        return self.add("constant", literal.shape, literal=literal.SerializeToString())
+
     def op(self, opcode: str, *operands: Value) -> Value:
         """An elementwise operation whose result has the shape of its last operand."""
         return self.add(opcode, operands[-1].shape, operands)

@@ -27,6 +27,7 @@ from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.batched import Item, Known, Reader
 from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.depths import Depth, reaches
+from graphopt.hlo.restructure.writing.passing import kept_places, predecessors
 from graphopt.hlo.restructure.writing.values import Value, is_row_major, tuple_shape
 
 MAX_TRIPS: Final = 1 << 14
@@ -75,18 +76,9 @@ def read_loop(instruction: Any, body: Any) -> Loop | None:
     if trips is None or not 2 <= trips <= MAX_TRIPS or counter is None or counter[2] != 1:
         return None
     by_id = {i.id & LOCAL_ID: i for i in body.instructions}
-    root = by_id[body.root_id & LOCAL_ID]
-    if root.opcode != "tuple":
+    if by_id[body.root_id & LOCAL_ID].opcode != "tuple":
         return None
-    constant = set()
-    for place, operand in enumerate(root.operand_ids):
-        source = by_id[operand & LOCAL_ID]
-        while source.opcode == "copy":
-            source = by_id[source.operand_ids[0] & LOCAL_ID]
-        unchanged = source.opcode == "get-tuple-element" and source.tuple_index == place
-        if unchanged and by_id[source.operand_ids[0] & LOCAL_ID].opcode == "parameter":
-            constant.add(place)
-    return Loop(trips, counter[0], counter[1], frozenset(constant - {counter[0]}), body)
+    return Loop(trips, counter[0], counter[1], kept_places(body) - {counter[0]}, body)
 
 
 @dataclass(frozen=True)
@@ -347,7 +339,7 @@ def _assemble(
             continue
         if local in rows:
             instruction = _row(block, instruction, rows[local])
-        before = _before(instruction.control_predecessor_ids, gone)
+        before = predecessors(instruction.control_predecessor_ids, gone)
         instruction.control_predecessor_ids[:] = before
         if local == body.root_id & LOCAL_ID:
             instruction.operand_ids.extend([a.id for a in arrays])
@@ -370,20 +362,6 @@ def _row(block: Block, replaced: Any, row: Value) -> Any:
     made.operand_ids.append(row.id)
     block.editor.fresh[block.computation, replaced.id & LOCAL_ID] = block.origin
     return made
-
-
-def _before(ids: Any, gone: dict[int, Any]) -> list[int]:
-    """Control predecessors, with those of removed instructions instead of these."""
-    out: list[int] = []
-    stack = list(ids)[::-1]
-    while stack:
-        number = stack.pop()
-        removed = gone.get(number & LOCAL_ID)
-        if removed is None:
-            out.append(number)
-        else:
-            stack += list(removed.control_predecessor_ids)
-    return list(dict.fromkeys(out))
 
 
 def _edit_condition(site: Site, shape: Any) -> None:
