@@ -31,6 +31,11 @@ MISROUNDED: Final = frozenset(
 """Types to which XLA's native functions round wrongly where its kernels round right: 496 becomes -0, and
 what is too small for a normal number NaN or twice as large."""
 
+_ROUNDED_TWICE: Final = frozenset({DType.F8E5M2.value})
+"""Types to which kernels round other numbers than `_ROUNDED_ONCE` by a type between, native code does not."""
+
+_ROUNDED_ONCE: Final = frozenset({DType.F32.value, DType.F16.value, DType.BF16.value})
+
 
 @derives("regional")
 def regional_nodes(graph: Graph, opened: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
@@ -72,7 +77,15 @@ def _is_regional(graph: Graph, node: int) -> bool:
         return _regional_fusion(graph, node)
     if name == "dot":
         return is_native_product({int(graph.dtype[o]) for o in (node, *graph.operand_lists[node])})
-    return name != "convert" or int(graph.dtype[node]) not in MISROUNDED
+    return name != "convert" or not _misrounds(
+        int(graph.dtype[graph.operand_lists[node][0]]), int(graph.dtype[node])
+    )
+
+
+def _misrounds(source: int, target: int) -> bool:
+    """True for a conversion whose result in native code is not that of a kernel."""
+    twice = target in _ROUNDED_TWICE and source not in _ROUNDED_ONCE
+    return target in MISROUNDED or twice
 
 
 def _regional_fusion(graph: Graph, node: int) -> bool:
@@ -87,7 +100,8 @@ def _regional_fusion(graph: Graph, node: int) -> bool:
 def _has_native_code(computation: ComputationIndex, instruction: Instruction) -> bool:
     """False for a dot that native code cannot compute, and for what it rounds wrongly."""
     if instruction.opcode == "convert":
-        return instruction.shape.element_type not in MISROUNDED
+        source = computation.by_id[instruction.operands[0]].shape.element_type
+        return not _misrounds(source, instruction.shape.element_type)
     if instruction.opcode != "dot":
         return True
     operands = [computation.by_id[i] for i in instruction.operands]

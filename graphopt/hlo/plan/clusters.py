@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import own_kernel, window_size
 from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.plan.effective_units import demoted, effective_units, native_calls
 from graphopt.hlo.plan.overwritten import Overwritten
 from graphopt.hlo.restructure.table import CODE
 from graphopt.machine import UnitKind
@@ -79,33 +79,6 @@ class Clustering:
     native_calls: frozenset[int] = frozenset()
     in_memory: list[bool] = field(default_factory=list)
     overrides: list[tuple[int, str]] = field(default_factory=list)
-
-
-def demoted(graph: Graph, decisions: Decisions) -> NDArray[np.intp]:
-    """Nodes decided native that no region can contain: a wall in them was not restructured."""
-    kinds = np.array([unit.kind is UnitKind.NATIVE for unit in graph.units], np.bool_)
-    return np.flatnonzero(kinds[decisions.unit] & ~graph.regional)
-
-
-def effective_units(graph: Graph, decisions: Decisions) -> list[int]:
-    """Unit of every node once native loops and branches have claimed what they contain."""
-    unit: list[int] = decisions.unit.tolist()
-    for node in demoted(graph, decisions).tolist():
-        unit[node] = int(graph.default.unit[node])
-    native = [i for i, u in enumerate(graph.units) if u.kind is UnitKind.NATIVE]
-    for computation in reversed(graph.computations):
-        if computation.caller is not None and unit[computation.caller] in native:
-            size = computation.end - computation.first
-            unit[computation.first : computation.end] = [unit[computation.caller]] * size
-    return unit
-
-
-def _native_calls(graph: Graph, decisions: Decisions) -> frozenset[int]:
-    callers = {c.caller for c in graph.computations if c.caller is not None}
-    units = decisions.unit
-    return frozenset(
-        n for n in callers if graph.units[units[n]].kind is UnitKind.NATIVE and graph.regional[n]
-    )
 
 
 def form_clusters(graph: Graph, decisions: Decisions, *, read_again: bool = False) -> Clustering:
@@ -174,7 +147,7 @@ class ClusterFormer:
         self.out = Clustering(
             in_memory=[not fused for fused in self.fuse],
             unit=self.unit,
-            native_calls=_native_calls(graph, decisions),
+            native_calls=native_calls(graph, decisions),
             overrides=[(n, "not-in-region") for n in demoted(graph, decisions).tolist()],
         )
 

@@ -31,7 +31,7 @@ from graphopt.hlo.graph.graph import UNKNOWN_TRIPS
 from graphopt.hlo.module.index import Role, parse
 from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.plan.clusters import effective_units
+from graphopt.hlo.plan.effective_units import effective_units
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs

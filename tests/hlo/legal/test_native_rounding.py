@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from support.captures import MACHINE, node, unit
+from support.captures import MACHINE, capture, node, unit
 
 import graphopt
-from graphopt.hlo import build_graph
+from graphopt.hlo import build_graph, rewrite
 from graphopt.jax_private import hlo_from_text
 from graphopt.machine import UnitKind
 
@@ -66,3 +66,29 @@ def test_loops_that_round_to_short_floats_give_the_defaults_bits(name, source):
     finally:
         graphopt.uninstall()
     np.testing.assert_array_equal(found, expected)
+
+
+def test_what_kernels_round_twice_native_code_may_not_hold():
+    text = ROUNDING.replace("T[", "f8e5m2[").replace("f32[", "s32[")
+    graph = build_graph(hlo_from_text(text), MACHINE)
+    rule = graph.masks.why_not(node(graph, "convert"), "unit", unit(graph, UnitKind.NATIVE))
+    assert rule == "not-in-region"
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz"])
+def test_a_kernel_that_rounds_inside_is_no_native_code(name):
+    """After flax's quantised layers: there and back in the kernels of two arrays, decided native."""
+
+    def quantised(x, y):
+        there = [jax.lax.convert_element_type(v * 1.0, name) for v in (x, y)]
+        return tuple(v.astype(jnp.float32) * 2.0 + jnp.flip(v.astype(jnp.float32)) for v in there)
+
+    program = capture(quantised, EVERY, EVERY[::-1])
+    graph = program.graph
+    decisions = graph.default.copy()
+    native = unit(graph, UnitKind.NATIVE)
+    decisions.unit[graph.masks.unit[:, native]] = native
+    rewritten = rewrite(graph, decisions)
+    assert rewritten.overrides["not-in-region"]
+    for wanted, found in zip(program.result, program.compile(rewritten.data)(), strict=True):
+        np.testing.assert_array_equal(wanted, found)
