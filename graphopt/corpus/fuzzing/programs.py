@@ -9,6 +9,7 @@ from graphopt.corpus.fuzzing.chains import CHAINS
 from graphopt.corpus.fuzzing.kinds import KINDS
 from graphopt.corpus.fuzzing.loops import LOOPS
 from graphopt.corpus.fuzzing.operations import OPERATIONS
+from graphopt.corpus.fuzzing.shared import SHARED
 
-FUZZ = LOOPS | OPERATIONS | KINDS | CHAINS | CARRIED
+FUZZ = LOOPS | OPERATIONS | KINDS | CHAINS | CARRIED | SHARED
 """All small programs of `graphopt fuzz`, by name."""

@@ -215,22 +215,22 @@ def test_random_loops_of_products(data: st.DataObject) -> None:
 
 
 def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
-    """A loop of some products, in a loop, a conditional or neither."""
+    """A loop of some products, in a loop, a conditional or neither; roundings do not grow in it."""
     rows, columns = draw(st.sampled_from([(40, 5), (64, 12), (33, 16), (50, 25)]))
     kinds = draw(
         st.lists(st.sampled_from(["right", "left", "known", "part"]), min_size=1, max_size=4)
     )
     around = [draw(st.sampled_from(["loop", "branch", "plain"])) for _ in kinds]
     trips = draw(st.integers(1, 5))
-    x, known = table(rows, columns), table(rows, columns + 1)[:, 1:]
+    x, known = 0.4 * table(rows, columns), 0.4 * table(rows, columns + 1)[:, 1:]
 
     def one(kind: str, x: Any, stack: Any, v: Any) -> Any:
         if kind == "right":
             return v + jnp.tanh(x @ v).sum() * 0.1
         if kind == "left":
-            return jnp.tanh(v + x.T @ jnp.sin(x @ v))
+            return jnp.tanh(0.5 * v + x.T @ jnp.sin(x @ v))
         if kind == "known":
-            return jnp.cos(v + known.T @ (known @ v))
+            return jnp.cos(0.5 * v + known.T @ (known @ v))
         return v * 0.5 + stack[1].T @ jnp.tanh(stack[0] @ v)
 
     def fn(x: Any, stack: Any, v: Any) -> Any:

@@ -1,0 +1,50 @@
+"""Small programs whose loops compute the same from what they keep, in every iteration."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from graphopt.corpus.inputs import normal
+from graphopt.corpus.program import Built, ProgramSet
+
+SHARED = ProgramSet()
+
+
+@SHARED.register(
+    "regressions", family="loop", description="slopes of f32[40,6] in loops and branches, 30 times"
+)
+def _regressions() -> Built:
+    def fn(x: Array, y: Array, b: Array) -> tuple[Array, Array]:
+        def slope(b: Array) -> Array:
+            return x.T @ (jax.nn.sigmoid(x @ b) - y) / 40
+
+        def descend(_: Array, b: Array) -> Array:
+            return b - 0.3 * slope(b)
+
+        def step(b: Array, i: Array) -> tuple[Array, Array]:
+            b = lax.fori_loop(0, 3, descend, b)
+            b = lax.cond(i % 3 == 0, lambda b: b * 0.9 + 0.1 * slope(b), lambda b: b, b)
+            return b, (x @ b).sum()
+
+        out: tuple[Array, Array] = lax.scan(step, b, jnp.arange(30))
+        return out
+
+    return fn, (normal(40, 6), normal(40, seed=1), normal(6, seed=2))
+
+
+@SHARED.register(
+    "parts", family="loop", description="three f32[24,24] of one array, turned, 12 times"
+)
+def _parts() -> Built:
+    def fn(weights: Array, v: Array) -> Array:
+        def step(_: Array, v: Array) -> Array:
+            for i in range(3):
+                v = jnp.tanh(v @ weights[i].T * 0.2)
+            return v + weights[0, :5] * 0.1
+
+        out: Array = lax.fori_loop(0, 12, step, v)
+        return out
+
+    return fn, (normal(3, 24, 24), normal(5, 24, seed=1))
