@@ -143,7 +143,8 @@ def _make_plan(candidate: Candidate) -> Plan:
     search = Search(lambda c: computations[c].proto, kernels=True)
     search.loop(candidate.applied)
     nodes, values = _tall_products(graph), graph.source.values
-    dots = {nodes[use.computation, use.dot]: use.operand for use in search.uses}
+    products = ((nodes.get((use.computation, use.dot)), use.operand) for use in search.uses)
+    dots = {node: operand for node, operand in products if node is not None}
     matrices = {graph.operand_lists[node][operand] for node, operand in dots.items()}
     kernels = [
         values[made.computation, made.local]
