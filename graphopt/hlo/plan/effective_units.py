@@ -17,7 +17,7 @@ def demoted(graph: Graph, decisions: Decisions) -> NDArray[np.intp]:
     out = native[decisions.unit] & ~graph.regional
     for node in np.flatnonzero(~graph.regional & decisions.fuse).tolist():
         for root in roots_around(graph, decisions.fuse, node):
-            out[root] = native[decisions.unit[root]] and not native[graph.default.unit[root]]
+            out[root] |= native[decisions.unit[root]] and not native[graph.default.unit[root]]
     return np.flatnonzero(out)
 
 

@@ -108,9 +108,10 @@ class Passing:
             if owner == computation.id and key in given.values
         }
         left_out = {i: p for i, p in by_id.items() if (computation.id, i) in self.gone}
+        for local in left_out:
+            self.editor.fresh.pop((computation.id, local), None)
         for local, instruction in by_id.items():
             if instruction.opcode == "parameter" or local in left_out:
-                self.editor.fresh.pop((computation.id, local), None) if local in left_out else None
                 continue
             written = len(block.protos)
             _redirect(instruction, direct, left_out)
