@@ -75,6 +75,24 @@ def test_what_kernels_round_twice_native_code_may_not_hold():
     assert rule == "not-in-region"
 
 
+def test_loops_that_round_integers_to_short_floats_give_the_defaults_bits():
+    numbers = jnp.arange(-3072, 3072, dtype=jnp.int32).reshape(-1, 64)
+
+    def rounded(table):
+        def row(i, out):
+            return out.at[i].set((table[i] + i - i).astype(jnp.float8_e5m2))
+
+        return jax.lax.fori_loop(0, len(table), row, jnp.zeros(table.shape, jnp.float8_e5m2))
+
+    expected = np.asarray(jax.jit(lambda t: rounded(t))(numbers)).view(np.uint8)
+    graphopt.install("heuristic", store=False)
+    try:
+        found = np.asarray(jax.jit(lambda t: rounded(t))(numbers)).view(np.uint8)
+    finally:
+        graphopt.uninstall()
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz"])
 def test_a_kernel_that_rounds_inside_is_no_native_code(name):
     """After flax's quantised layers: there and back in the kernels of two arrays, decided native."""

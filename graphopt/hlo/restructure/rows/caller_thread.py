@@ -28,7 +28,7 @@ from graphopt.hlo.module.index import (
     Role,
     device_count,
 )
-from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
+from graphopt.hlo.module.opcodes import OP_BY_NAME, OPS, OpKind
 from graphopt.hlo.module.proto import DType, HloComputationProto
 from graphopt.hlo.restructure.rows.loops.unroll import MAX_TRIPS
 from graphopt.hlo.restructure.sites import Candidate
@@ -56,6 +56,9 @@ CHEAP_OPERATIONS: Final = 1000
 CREDIT: Final = 1 << 30
 """Operations taken off XLA's count: far more than a program has that runs for some microseconds."""
 
+_COMPUTED: Final = np.array([op.kind is not OpKind.STRUCTURE for op in OPS], np.bool_)
+"""bool [opcodes]; all but those that only pass values on, as what a loop carries."""
+
 _UNCOUNTED: Final = frozenset(
     "cbrt copy cosine erf exponential exponential-minus-one log log-plus-one "
     "logistic power rsqrt sine sqrt tan tanh".split()
@@ -78,8 +81,7 @@ def forbids(candidate: Candidate) -> str | None:
         return "several-devices"
     if any(c.role is Role.LOOP_BODY and c.trip_count is None for c in graph.computations):
         return "unknown-trips"
-    computed = np.array([op.kind is not OpKind.STRUCTURE for op in graph.ops], np.bool_)
-    if (graph.executions * graph.elements)[computed].sum() > MAX_ELEMENTS:
+    if (graph.executions * graph.elements)[_COMPUTED[graph.opcode]].sum() > MAX_ELEMENTS:
         return "long-program"
     if any(_calls_out(graph, other) for other in range(len(graph))):
         return "calls-out"

@@ -93,9 +93,7 @@ class Passing:
         body, condition = (self.editor.computations[c] for c in loop.called_computation_ids)
         self._into(body, keys, returned=True)
         if keys:
-            shape = parameter_of(body).shape
-            parameter_of(condition).shape.CopyFrom(shape)
-            condition.program_shape.parameters[0].CopyFrom(shape)
+            set_parameter(condition, parameter_of(body).shape)
 
     def _into(self, computation: Any, keys: Sequence[Hashable], *, returned: bool) -> None:
         """Makes a computation take the values, and return them if it is the body of a loop."""
@@ -124,7 +122,7 @@ class Passing:
             else:
                 self.read(instruction, given)
             out += [*block.protos[written:], instruction]
-        _set_instructions(computation, out)
+        set_instructions(computation, out)
 
     def _take(self, computation: Any, keys: Sequence[Hashable]) -> tuple[Given, list[Any]]:
         """Lengthens the parameter; also returns the first instructions, which take it apart."""
@@ -220,7 +218,14 @@ def _lengthen(instruction: Any, more: Sequence[Any]) -> None:
     instruction.ClearField("original_value")
 
 
-def _set_instructions(computation: Any, instructions: Sequence[Any]) -> None:
+def set_parameter(computation: Any, shape: Any) -> None:
+    """Gives the only parameter of a computation another shape."""
+    parameter_of(computation).shape.CopyFrom(shape)
+    computation.program_shape.parameters[0].CopyFrom(shape)
+
+
+def set_instructions(computation: Any, instructions: Sequence[Any]) -> None:
+    """Replaces the instructions of a computation, some of which may be its own."""
     copies = [type(i).FromString(i.SerializeToString()) for i in instructions]
     computation.ClearField("instructions")
     computation.instructions.extend(copies)

@@ -27,7 +27,13 @@ from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.batched import Item, Known, Reader
 from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.depths import Depth, reaches
-from graphopt.hlo.restructure.writing.passing import kept_places, predecessors
+from graphopt.hlo.restructure.writing.passing import (
+    kept_places,
+    parameter_of,
+    predecessors,
+    set_instructions,
+    set_parameter,
+)
 from graphopt.hlo.restructure.writing.values import Value, is_row_major, tuple_shape
 
 MAX_TRIPS: Final = 1 << 14
@@ -142,7 +148,7 @@ def _make_plan(candidate: Candidate) -> Plan | None:
     if loop is None:
         return None
     computations = candidate.computations
-    known_before: list[Depth] = [None] * len(carried_shape(loop.body).tuple_shapes)
+    known_before: list[Depth] = [None] * len(parameter_of(loop.body).shape.tuple_shapes)
     for place in (*loop.constant, loop.counter):
         known_before[place] = 0.0
     if not reaches(computations, loop.body.id, [known_before], MIN_DEPTH):
@@ -155,7 +161,7 @@ def _make_plan(candidate: Candidate) -> Plan | None:
         return _written_out(instruction, operands)
 
     reader = Reader(loop.trips, lambda c: computations[c].proto, inner)
-    reader.body(loop.body, [_carried(loop, carried_shape(loop.body), None)])
+    reader.body(loop.body, [_carried(loop, parameter_of(loop.body).shape, None)])
     known = {
         node: reader.seen.get(instances[0]) if instances else None
         for node, instances in enumerate(graph.source.instances)
@@ -169,11 +175,6 @@ def _make_plan(candidate: Candidate) -> Plan | None:
     loops = (n for n, k in known.items() if isinstance(k, list) and graph.ops[n].name == "while")
     items = {row: item for row in sorted(rows) if isinstance(item := known[row], Item)}
     return Plan(items, tuple(loops), loop.trips)
-
-
-def carried_shape(body: Any) -> Any:
-    """Shape of the carried tuple of a loop body."""
-    return next(i.shape for i in body.instructions if i.opcode == "parameter")
 
 
 def _written_out(instruction: Any, operands: list[Known]) -> Known:
@@ -287,7 +288,8 @@ def expand(site: Site) -> Value:
     if arrays:
         initial = block.tuple([*old, *arrays])
         _edit_body(site, loop, frontier, kept | rows, initial.shape)
-        _edit_condition(site, initial.shape)
+        condition = site.computations[site.instruction.called_computation_ids[1]]
+        set_parameter(condition, initial.shape)
     again = block.clone(instruction, [initial], initial.shape)
     block.keep(again, site.node)
     return block.tuple([block.part(again, i) for i in range(len(old))])
@@ -348,9 +350,7 @@ def _assemble(
         out.append(instruction)
         if instruction.opcode == "parameter":
             out += block.protos
-    copies = [type(i).FromString(i.SerializeToString()) for i in out]
-    body.ClearField("instructions")
-    body.instructions.extend(copies)
+    set_instructions(body, out)
 
 
 def _row(block: Block, replaced: Any, row: Value) -> Any:
@@ -362,10 +362,3 @@ def _row(block: Block, replaced: Any, row: Value) -> Any:
     made.operand_ids.append(row.id)
     block.editor.fresh[block.computation, replaced.id & LOCAL_ID] = block.origin
     return made
-
-
-def _edit_condition(site: Site, shape: Any) -> None:
-    condition = site.computations[site.instruction.called_computation_ids[1]]
-    parameter = next(i for i in condition.instructions if i.opcode == "parameter")
-    parameter.shape.CopyFrom(shape)
-    condition.program_shape.parameters[0].CopyFrom(shape)

@@ -114,12 +114,12 @@ class Search:
         parts = range(len(parameter_of(body).shape.tuple_shapes))
         return self.inside(body, [place if place in kept else None for place in parts])
 
-    def inside(self, body: Any, elements: Sequence[Kept | None]) -> list[Key]:
+    def inside(self, body: Any, elements: Sequence[int | None]) -> list[Key]:
         """Looks through a computation whose parameter is a tuple.
 
         Args:
             body: ``HloComputationProto``.
-            elements: what each element of the tuple is, seen from the loop; None where that changes.
+            elements: place of each element of the tuple in that of the loop; None where it changes.
 
         Returns:
             What the computation would read.
@@ -130,15 +130,15 @@ class Search:
 class _Body:
     """One computation, looked through in its order."""
 
-    def __init__(self, search: Search, body: Any, elements: Sequence[Kept | None]) -> None:
+    def __init__(self, search: Search, body: Any, elements: Sequence[int | None]) -> None:
         self.search = search
         self.body = body
         self.elements = elements
         self.by_id = {i.id & LOCAL_ID: i for i in body.instructions}
         self.kept: dict[int, Kept] = {}
-        self.tuples: dict[int, Sequence[Kept | None]] = {}
+        self.tuples: dict[int, Sequence[int | None]] = {}
         self.needed: dict[Key, None] = {}
-        self.whole, self.changed = self._readers()
+        self.whole, self.changed = set[int](), set[int]()
 
     def _readers(self) -> tuple[set[int], set[int]]:
         """Values that are read by more than readers of an element, and those that may be overwritten."""
@@ -160,6 +160,7 @@ class _Body:
 
     def run(self) -> list[Key]:
         """Returns what the computation would read; nothing if its tuple is passed on as it is."""
+        self.whole, self.changed = self._readers()
         if parameter_of(self.body).id & LOCAL_ID in self.whole:
             return []
         for local, instruction in self.by_id.items():
@@ -273,7 +274,7 @@ class _Body:
                     body._product(instruction, [o & LOCAL_ID for o in instruction.operand_ids])
 
     def _called(
-        self, local: int, instruction: Any, given: list[Sequence[Kept | None] | None]
+        self, local: int, instruction: Any, given: list[Sequence[int | None] | None]
     ) -> None:
         """What a loop, conditional or call reads of the tuples that it is given."""
         search = self.search
