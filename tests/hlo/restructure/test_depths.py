@@ -6,6 +6,7 @@ from support.captures import captured
 from graphopt.hlo.restructure.rows.loops import hoist
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.hlo.restructure.writing import depths
+from graphopt.hlo.restructure.writing.passing import parameter_of
 
 PROGRAMS = ("hmc_chain", "cartpole_rollout", "lstm", "random_walk", "viterbi")
 
@@ -37,7 +38,7 @@ def test_depth_counts_only_what_is_known():
     graph = captured("lstm").graph
     computations = graph.source.module.computations
     body = graph.source.called[loops(graph)[-1]][0]
-    count = len(hoist.carried_shape(computations[body].proto).tuple_shapes)
+    count = len(parameter_of(computations[body].proto).shape.tuple_shapes)
     assert not depths.reaches(computations, body, [[None] * count], 0.5)
     assert depths.reaches(computations, body, [[0.0] * count], 0.5)
     assert not depths.reaches(computations, body, [[0.0] * count], 1e9)
