@@ -17,6 +17,7 @@ from graphopt.costs import evaluations
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.rows import moves_extra
+from graphopt.costs.turned_products import TurnedForms
 from graphopt.costs.work import all_windows, library_extra, node_work, tiled_extra
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.walks import fused_into, own_kernel
@@ -111,6 +112,7 @@ class CostModel:
         self.windows = all_windows(graph, self.costs)
         self.work = node_work(graph, self.costs, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
+        self._turned = TurnedForms(graph, self.costs)
         self.computations: list[LoopCosts] = []
         self.callees: dict[int, list[int]] = {}
         for index, computation in enumerate(graph.computations):
@@ -219,7 +221,7 @@ class CostModel:
     def product(self, node: int) -> ProductCosts:
         """Costs of a matrix product, worked out once."""
         if node not in self._products:
-            self._products[node] = product_costs(self.graph, node, self.costs)
+            self._products[node] = product_costs(self.graph, node, self.costs, self._turned)
         return self._products[node]
 
     def code_length(self, node: int, form: str | None = None) -> float:

@@ -5,26 +5,19 @@ The figures are those of `graphopt.machine.CpuCosts`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from graphopt.costs.product_loops import blocks_ns, dot_flops, kernel_rate, plain_rate, reduced_ns
 from graphopt.costs.shared_products import UNKNOWN, Sharing, sharing_of
+from graphopt.costs.turned_products import TURNED, TurnedForms
 from graphopt.hlo import Graph
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.dot_blocks import SHORT, Product, product_of
+from graphopt.hlo.restructure.rows.dot_blocks import Product, product_of
 from graphopt.hlo.restructure.rows.dot_reduce import TYPES
 from graphopt.machine import CpuCosts, UnitKind, own_costs, unit_index
-
-
-def dot_flops(graph: Graph, node: int) -> float:
-    """Multiplications and additions of a dot."""
-    numbers = graph.source.protos[node].dot_dimension_numbers
-    dims = graph.dim_lists[graph.operand_lists[node][0]]
-    flops = 2.0 * float(graph.elements[node])
-    for dimension in numbers.lhs_contracting_dimensions:
-        flops *= dims[dimension]
-    return flops
 
 
 @dataclass(frozen=True)
@@ -40,6 +33,8 @@ class ProductCosts:
         runtime_ns: by the runtime where XLA calls the library: in loops of its own, or shared between cores
             where the library uses one; None if it does neither, or sums too roughly.
         swapped_ns: by the runtime with the operands in the other order; None where that was never faster.
+        turned: nanoseconds in native code of forms that are legal because a loop keeps an operand, or that
+            differ because values around it are turned, by row; they stand in place of the others.
         sharing: how many threads take part where the library or the runtime computes it.
     """
 
@@ -50,10 +45,13 @@ class ProductCosts:
     runtime_ns: float | None = None
     swapped_ns: float | None = None
     sharing: Sharing = UNKNOWN
+    turned: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def native_form(self) -> str:
         """The restructure that is fastest in native code; ``keep`` for plain loops."""
+        if TURNED in self.turned:  # what is computed of it depends on that
+            return TURNED
         return min(self._native, key=self._native.__getitem__)
 
     @property
@@ -64,12 +62,27 @@ class ProductCosts:
     @cached_property
     def _native(self) -> dict[str, float]:
         forms = {"keep": self.plain_ns, "dot-blocks": self.blocks_ns, "dot-reduce": self.reduced_ns}
-        return {name: ns for name, ns in forms.items() if ns is not None}
+        return {name: ns for name, ns in {**forms, **self.turned}.items() if ns is not None}
 
 
-def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> ProductCosts:
-    """Costs of a dot; on this machine by default."""
+def product_costs(
+    graph: Graph, node: int, costs: CpuCosts | None = None, turned: TurnedForms | None = None
+) -> ProductCosts:
+    """Costs of a dot.
+
+    Args:
+        graph: of the program.
+        node: the dot.
+        costs: of the machine; this one's if None.
+        turned: of the graph and these costs; found anew if None.
+    """
     costs = costs or own_costs()
+    turned = turned or TurnedForms(graph, costs)
+    return replace(_as_it_is(graph, node, costs), turned=turned.of(node))
+
+
+def _as_it_is(graph: Graph, node: int, costs: CpuCosts) -> ProductCosts:
+    """Costs of a dot whose operands stay as they are."""
     instruction = graph.source.protos[node]
     left, right = (graph.dim_lists[operand] for operand in graph.operand_lists[node])
     product = product_of(instruction, left, right)
@@ -82,15 +95,15 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     written = product.columns > 1 and legal[CODE["dot-reduce"]]
     if product.batch == 1 and 1 in (product.rows, product.columns):
         return _vector_costs(product, work, slower, bool(legal[CODE["dot-reduce"]]), costs)
-    blocks = _blocks_ns(product, work, slower, costs) if legal[CODE["dot-blocks"]] else None
-    plain = work / _plain_rate(product, costs)
+    blocks = blocks_ns(product, work, slower, costs) if legal[CODE["dot-blocks"]] else None
+    plain = work / plain_rate(product, costs)
     called = graph.units[graph.default.unit[node]].kind is UnitKind.LIBRARY
     turned = costs.turned_call_ns * (product.left_turned or product.right_turned)
     threads = graph.units[unit_index(graph.units, UnitKind.RUNTIME)].threads
     sharing = sharing_of(product, work, threads, costs)
     if product.batch > 1:
         library += turned + product.batch * _matrix_ns(called, product, costs)
-        reduced = _reduced_ns(product, work, slower, costs) if written else None
+        reduced = reduced_ns(product, work, slower, costs) if written else None
         return ProductCosts(library, plain, blocks, reduced, sharing=sharing)
     by_loops = product.inner <= costs.naive_product and DType(int(graph.dtype[node])) in TYPES
     if by_loops and not called:
@@ -100,7 +113,7 @@ def product_costs(graph: Graph, node: int, costs: CpuCosts | None = None) -> Pro
     if may_swap and single and legal[CODE["dot-swap"]]:
         swapped = library + _swapped_ns(product, costs)
     library += _rows_ns(called, product, turned, costs)
-    reduced = work / _kernel_rate(product, costs) if written else None
+    reduced = work / kernel_rate(product, costs) if written else None
     runtime = plain if by_loops else None
     if called and single and sharing.runtime_ns is not None:
         runtime = sharing.runtime_ns
@@ -132,20 +145,6 @@ def _rows_ns(called: bool, product: Product, turned: float, costs: CpuCosts) -> 
     if product.left_turned:
         return elements * costs.runtime_turned_ns
     return turned + elements * costs.runtime_element_ns
-
-
-def _kernel_rate(product: Product, costs: CpuCosts) -> float:
-    """Flops per ns of a single product as one loop kernel."""
-    scalar = product.left_turned and product.inner > costs.narrow_columns
-    scalar |= product.right_turned and costs.least_columns < product.inner <= SHORT  # written out
-    if scalar:
-        return costs.slow_flops_per_ns
-    apart = product.left_turned and product.inner > costs.least_columns
-    if apart or product.right_turned or product.inner > SHORT or product.columns <= 3:
-        return costs.reduced_flops_per_ns
-    if product.columns % 4:
-        return costs.odd_columns_flops_per_ns
-    return min(costs.reduced_rows_flops_per_ns, costs.column_flops_per_ns * product.columns)
 
 
 def _vector_costs(
@@ -182,39 +181,3 @@ def _matrix_ns(called: bool, product: Product, costs: CpuCosts) -> float:
         if product.columns > 1 and costs.naive_product < longest <= costs.called_product
         else 0.0
     )
-
-
-def _reduced_ns(product: Product, work: float, slower: float, costs: CpuCosts) -> float:
-    results = product.batch * product.rows * product.columns
-    together = product.columns >= costs.least_columns and not product.right_turned
-    fast = together and product.inner <= SHORT
-    rate = costs.reduced_rows_flops_per_ns if fast else costs.reduced_flops_per_ns
-    return costs.reduced_result_ns * results * slower + work / rate
-
-
-def _plain_rate(product: Product, costs: CpuCosts) -> float:
-    if product.batch > 1 and product.columns > 1:
-        apart = product.right_turned and (product.rows > 1 or product.inner < costs.narrow_columns)
-        if apart or product.columns < costs.narrow_columns:
-            return costs.batched_flops_per_ns
-    if product.is_fast:
-        narrow = min(costs.narrow_flops_per_ns, costs.column_flops_per_ns * max(1, product.columns))
-        return _fast_rate(product, narrow, costs)
-    return costs.long_flops_per_ns if product.inner > costs.long_sum else costs.slow_flops_per_ns
-
-
-def _blocks_ns(product: Product, work: float, slower: float, costs: CpuCosts) -> float:
-    parts = 0 if product.inner <= SHORT else product.inner // (product.block or 1)
-    added = product.batch * product.rows * product.columns * parts
-    moved = product.moved_elements * costs.moved_ns + added / costs.operations_per_ns
-    return (
-        3 * costs.product_part_ns
-        + work / _fast_rate(product, costs.narrow_blocks_flops_per_ns, costs)
-        + moved * slower
-    )
-
-
-def _fast_rate(product: Product, narrow: float, costs: CpuCosts) -> float:
-    if product.rows == 1 or product.columns == 1:
-        return costs.vector_flops_per_ns
-    return costs.fast_flops_per_ns if product.columns >= costs.narrow_columns else narrow

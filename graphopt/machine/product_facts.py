@@ -15,6 +15,7 @@ from graphopt.machine.facts import fact
 PRODUCTS: Final = "python -m benchmarks.rates --products"
 SHARED: Final = "python -m benchmarks.rates --shared"
 TALL: Final = "python -m benchmarks.rates --tall"
+SUMS: Final = "python -m benchmarks.few_vectors --sums"
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,15 @@ class ProductFacts:
     long_rows_flops_per_ns: float = fact(
         30.0, "flops per ns", "The same with the rows of a turned tall matrix", TALL
     )
+    plain_sum: int = fact(
+        48, "elements", "Longest sum that LLVM writes out in plain loops in native code", SUMS
+    )
+    along_result_ns: float = fact(
+        4.0, "ns per result", "A sum of products along two rows in native code", SUMS
+    )
+    along_flops_per_ns: float = fact(55.0, "flops per ns", "The products of it", SUMS)
+    along_sum: int = fact(56, "elements", "Longest such sum that is scalar code, written out", SUMS)
+    along_short_flops_per_ns: float = fact(6.0, "flops per ns", "The products of those", SUMS)
     narrow_columns: int = fact(16, "elements", "Fewer columns are narrow", PRODUCTS)
     narrow_flops_per_ns: float = fact(12.0, "flops per ns", "Narrow short sums", PRODUCTS)
     column_flops_per_ns: float = fact(

@@ -14,8 +14,14 @@ def analysed(text: str) -> InPlaceAnalysis:
     return InPlaceAnalysis(parse(hlo_from_text(text)))
 
 
-def hazards(analysis: InPlaceAnalysis, role: Role = Role.ENTRY) -> set[Found]:
-    (computation,) = (c for c in analysis.module.graph_computations() if c.role is role)
+def hazards(
+    analysis: InPlaceAnalysis, role: Role = Role.ENTRY, computation_name: str = ""
+) -> set[Found]:
+    (computation,) = (
+        c
+        for c in analysis.module.graph_computations()
+        if c.role is role and c.proto.name.startswith(computation_name)
+    )
     name = {local: instruction.name for local, instruction in computation.by_id.items()}
     return {
         (name[h.source[0]], h.source[1], name[h.writer], frozenset(name[r] for r in h.readers))

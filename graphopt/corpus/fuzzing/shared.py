@@ -48,3 +48,42 @@ def _parts() -> Built:
         return out
 
     return fn, (normal(3, 24, 24), normal(5, 24, seed=1))
+
+
+@SHARED.register(
+    "chains",
+    family="loop",
+    description="four chains of slopes of f32[40,6], with their losses, 20 times",
+)
+def _chains() -> Built:
+    def fn(x: Array, y: Array, b: Array) -> tuple[Array, Array]:
+        def loss(b: Array, y: Array) -> Array:
+            scores = x @ b
+            return jnp.sum(y * scores - jnp.logaddexp(0.0, scores))
+
+        def step(b: Array, _: None) -> tuple[Array, Array]:
+            value, slope = jax.vmap(jax.value_and_grad(loss), (0, None))(b, y)
+            return b + 0.01 * slope - 0.1 * b, value
+
+        out: tuple[Array, Array] = lax.scan(step, b, None, length=20)
+        return out
+
+    return fn, (normal(40, 6), normal(40, seed=1), normal(4, 6, seed=2))
+
+
+@SHARED.register(
+    "actors", family="loop", description="a network of two layers for three f32[5] states, 30 times"
+)
+def _actors() -> Built:
+    def fn(inner: Array, outer: Array, bias: Array, state: Array) -> tuple[Array, Array]:
+        def act(state: Array) -> Array:
+            return outer @ jnp.tanh(inner @ state + bias)
+
+        def step(state: Array, _: None) -> tuple[Array, Array]:
+            action = jax.vmap(act)(state)
+            return 0.9 * state + 0.1 * jnp.tanh(action), action.mean()
+
+        out: tuple[Array, Array] = lax.scan(step, state, None, length=30)
+        return out
+
+    return fn, (normal(64, 5), normal(5, 64, seed=1), normal(64, seed=2), normal(3, 5, seed=3))

@@ -18,8 +18,9 @@ from functools import cached_property
 from typing import Final
 
 from graphopt.hlo.graph.buffers import Buffers, Value
-from graphopt.hlo.graph.targets import Path, declared_aliases, donated_results, fusion_targets
-from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
+from graphopt.hlo.graph.result_buffers import ResultBuffers
+from graphopt.hlo.graph.targets import Path, declared_aliases, fusion_targets
+from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, leaf_paths
 from graphopt.hlo.module.opcodes import COLLECTIVES
 from graphopt.hlo.module.proto import DType
 
@@ -68,8 +69,15 @@ class InPlaceAnalysis:
         self._buffers = Buffers(module)
         self._written_parameters: dict[int, set[tuple[int, Path]]] = {}
         self._fusion_targets: dict[int, list[int]] = {}
+        writers: dict[int, dict[Value, set[int]]] = {}
         for computation in module.graph_computations():
-            self._analyse(computation)
+            writers[computation.id] = self._analyse(computation)
+        results = ResultBuffers(module, self._buffers, self._targets)
+        for computation in module.graph_computations():
+            own = writers[computation.id]
+            for value, made in results.overwritten(computation):
+                own.setdefault(value, set()).update(made)
+            self.hazards[computation.id] = _collect(computation.id, own, self.reads[computation.id])
 
     @cached_property
     def broken(self) -> list[tuple[Hazard, int]]:
@@ -80,7 +88,8 @@ class InPlaceAnalysis:
         """The value whose buffer instruction `local` denotes at `path`, through all aliases."""
         return self._buffers.resolve(computation, local, path)
 
-    def _analyse(self, computation: ComputationIndex) -> None:
+    def _analyse(self, computation: ComputationIndex) -> dict[Value, set[int]]:
+        """Notes what a computation reads and writes; returns value -> what overwrites it in place."""
         writers: dict[Value, set[int]] = {}
         reads: dict[int, frozenset[Value]] = {}
         for instruction in computation.instructions:
@@ -95,33 +104,9 @@ class InPlaceAnalysis:
             for local, path in writers
             if computation.by_id[local].opcode == "parameter"
         }
-        if computation.role is Role.LOOP_BODY:
-            self._add_carried_writers(computation, writers)
-        if computation.role is Role.ENTRY:
-            self._add_donated_writers(computation, writers)
         self._written_parameters[computation.id] = written
         self.reads[computation.id] = reads
-        self.hazards[computation.id] = _collect(computation.id, writers, reads)
-
-    def _add_carried_writers(self, body: ComputationIndex, writers: dict[Value, set[int]]) -> None:
-        """The instruction that defines a carried value overwrites the value of the last iteration."""
-        parameter = next(i for i in body.instructions if i.opcode == "parameter")
-        local = parameter.local
-        kept = self._buffers.kept_in(body)
-        for path in leaf_paths(parameter.shape):
-            if path not in kept:
-                writer = self.resolve(body, body.root, path)[0]
-                writers.setdefault((local, path), set()).add(writer)
-
-    def _add_donated_writers(self, entry: ComputationIndex, writers: dict[Value, set[int]]) -> None:
-        """The instruction that defines a result overwrites the parameter whose buffer is donated to it."""
-        numbers = {
-            i.proto.parameter_number: i for i in entry.instructions if i.opcode == "parameter"
-        }
-        for number, path, result in donated_results(self.module):
-            writer = self.resolve(entry, entry.root, result)[0]
-            if entry.by_id[writer].opcode != "parameter":
-                writers.setdefault((numbers[number].local, path), set()).add(writer)
+        return writers
 
     def _reads_of(
         self, computation: ComputationIndex, instruction: Instruction

@@ -90,9 +90,11 @@ def _extracting(
     kinds = [unit.kind for unit in graph.units]
     loop, runtime = kinds.index(UnitKind.LOOP), kinds.index(UnitKind.RUNTIME)
     for node in np.flatnonzero(codes).tolist():
-        for root in roots_around(graph, graph.default.fuse, node):
-            if kinds[decisions.unit[root]] is UnitKind.LIBRARY:
-                decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
+        row = RESTRUCTURES[int(codes[node])]
+        for edited in (node, *row.edits(Candidate(graph, node))):
+            for root in roots_around(graph, graph.default.fuse, edited):
+                if kinds[decisions.unit[root]] is UnitKind.LIBRARY:
+                    decisions.unit[root] = runtime if graph.ops[root].name == "dot" else loop
         if graph.ops[node].fusible:
             decisions.unit[node] = loop
         elif kinds[decisions.unit[node]] in (UnitKind.LIBRARY, UnitKind.NATIVE):
@@ -100,7 +102,7 @@ def _extracting(
             decisions.unit[node] = runtime
         behind = known_behind.get(node)
         if behind is None:
-            behind = RESTRUCTURES[int(codes[node])].behind(Candidate(graph, node))
+            behind = row.behind(Candidate(graph, node))
         between = graph.operand_lists[node] if behind else []
         for value in between:
             if graph.ops[value].fusible:

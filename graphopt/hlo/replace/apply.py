@@ -26,6 +26,7 @@ from graphopt.hlo.module.proto import HloComputationProto
 from graphopt.hlo.replace.apart import Apart, set_apart, write_again
 from graphopt.hlo.replace.grouping import group
 from graphopt.hlo.replace.result import Restructured
+from graphopt.hlo.replace.turned import turned
 from graphopt.hlo.restructure.rows import pack
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.table import RESTRUCTURES, replacing
@@ -100,6 +101,8 @@ def _with_others(
     behind: dict[int, list[int]] = {}
     for node in np.flatnonzero(codes).tolist():
         row = RESTRUCTURES[int(codes[node])]
+        if row.turns:
+            codes[row.along(Candidate(graph, node))] = codes[node]
         if not row.drops:
             continue
         candidate = Candidate(graph, node)
@@ -122,7 +125,7 @@ def _is_gone(graph: Graph, codes: NDArray[np.int8], node: int) -> bool:
 
 def _apply(graph: Graph, codes: NDArray[np.int8]) -> Restructured:
     codes, behind = _with_others(graph, codes)
-    apart = set_apart(graph, codes, behind)
+    apart = turned(graph, codes, set_apart(graph, codes, behind))
     editor = ModuleEditor(apart.computations, apart.origins)
     proto = _edited(graph, codes, apart, editor)
     analysis = order_readers(proto, apart.known)

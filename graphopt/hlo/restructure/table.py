@@ -28,6 +28,8 @@ from graphopt.hlo.restructure.rows import (
     window_doubling,
 )
 from graphopt.hlo.restructure.rows.loops import carried, hoist, invariants, unroll, unroll_by
+from graphopt.hlo.restructure.rows.turned import products as turned
+from graphopt.hlo.restructure.rows.turned import rows as along_rows
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.values import Value
 
@@ -54,6 +56,9 @@ class Restructure:
         in_order: the kernels of the computation run one after the other.
         drops: nothing is written: what reads the operation reads the value that `expand` returns. Only
             in loops that stay.
+        turns: what is computed of the operation element by element has its last two dimensions exchanged,
+            which is done before anything is replaced.
+        edits: nodes whose instructions that changes; they stand in no kernel of a library.
         along: nodes that are replaced by the same row together with one.
         orders: (candidate, order: node -> nodes that come after it) -> nodes to put in memory, as `behind`
             would where nothing else is left out, having added to the order what must come first; None if
@@ -74,6 +79,8 @@ class Restructure:
     on_caller: bool = False
     in_order: bool = False
     drops: bool = False
+    turns: bool = False
+    edits: Callable[[Candidate], list[int]] = lambda _: []
     along: Callable[[Candidate], list[int]] = lambda _: []
     orders: Callable[[Candidate, dict[int, list[int]]], list[int] | None] = lambda *_: []
 
@@ -185,6 +192,17 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "the same loop, reading from arrays what all iterations share: kernels, and tall matrices, turned",
         invariants.forbids, invariants.expand, invariants.behind, exact=False, around=True,
     ),
+    Restructure(
+        "dot-turned", frozenset({"dot"}),
+        "a matrix by a few vectors with a row for each vector, as all that is computed of it by element",
+        turned.forbids, turned.expand, opens=True, exact=False, turns=True,
+        edits=turned.edits, along=turned.along,
+    ),
+    Restructure(
+        "dot-rows", frozenset({"dot"}),
+        "a multiplication and a reduction along rows, into which operands are brought first",
+        along_rows.forbids, along_rows.expand, opens=True, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -240,6 +258,8 @@ RULES: Final[dict[str, str]] = {
     **sequential.RULES,
     **window_doubling.RULES,
     **sort.RULES,
+    **along_rows.RULES,
+    **turned.RULES,
     **unroll.RULES,
     **unroll_by.RULES,
     **reduce_windows.RULES,

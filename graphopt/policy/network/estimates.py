@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.costs.products import dot_flops
+from graphopt.costs.product_loops import dot_flops
 from graphopt.hlo import Graph
 from graphopt.hlo.module.index import Role
 from graphopt.hlo.module.opcodes import OPS, OpKind

@@ -8,7 +8,7 @@ operand that is read along the contracted dimension where columns are needed is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -69,12 +69,11 @@ class Product:
         vector = self.rows == 1 or self.columns == 1
         return vector or (self.inner <= SHORT and not self.right_turned)
 
-    @property
-    def moved_elements(self) -> int:
-        """Elements that `expand` brings into another order."""
-        cut = self.block != self.inner and not self.left_turned
+    def moved_elements(self, kept: Collection[int] = ()) -> int:
+        """Elements that `expand` brings into another order; operands `kept`, by number, do not count."""
+        cut = self.block != self.inner and not self.left_turned and 0 not in kept
         left = self.rows * self.inner if cut else 0
-        right = self.columns * self.inner if self.right_turned else 0
+        right = self.columns * self.inner if self.right_turned and 1 not in kept else 0
         return self.batch * (left + right)
 
 
@@ -128,10 +127,15 @@ def forbids(candidate: Candidate) -> str | None:
 
 def expand(site: Site) -> Value:
     """A batch of products of blocks, and the sum over the blocks."""
-    block, (a, b) = site.block, site.operands
-    product = product_of(site.instruction, a.dims, b.dims)
+    a, b = site.operands
+    return write(site.block, site.instruction, a, b)
+
+
+def write(block: Block, dot: Any, a: Value, b: Value) -> Value:
+    """The same of any operands for which that is legal; the shape is that of `dot`."""
+    product = product_of(dot, a.dims, b.dims)
     assert product is not None and product.block is not None
-    shape = site.instruction.shape
+    shape = dot.shape
     a, b = block.convert(a, shape.element_type), block.convert(b, shape.element_type)
     turned = product.left_turned
     left = _arranged(block, a, product, turned=turned, to_turned=turned)
@@ -148,11 +152,14 @@ def _arranged(block: Block, x: Value, product: Product, *, turned: bool, to_turn
     free = prod(x.dims) // (batch * inner)
     if turned:
         return block.bitcast(x, [batch * count, length, free])
-    parts = block.bitcast(x, [batch, free, count, length])
     if to_turned:
-        parts = block.transpose(parts, (0, 2, 3, 1))
-    elif count > 1:
-        parts = block.transpose(parts, (0, 2, 1, 3))
+        whole = x if x.dims == (free, inner) else block.bitcast(x, [batch, free, inner])
+        order = range(len(whole.dims))
+        parts = block.arranged(whole, (*order[:-2], order[-1], order[-2]))
+    else:
+        parts = block.bitcast(x, [batch, free, count, length])
+        if count > 1:
+            parts = block.arranged(parts, (0, 2, 1, 3))
     return block.bitcast(parts, [batch * count, *((length, free) if to_turned else (free, length))])
 
 

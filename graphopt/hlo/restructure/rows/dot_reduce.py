@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
+from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.values import Value
 
 MAX_MULTIPLICATIONS: Final = 1 << 15
@@ -56,9 +57,14 @@ def forbids(candidate: Candidate) -> str | None:
 
 def expand(site: Site) -> Value:
     """Broadcasts both operands to [batch, left, contracted, right], multiplies, and reduces."""
-    block, (a, b) = site.block, site.operands
-    numbers = site.instruction.dot_dimension_numbers
-    dtype = site.instruction.shape.element_type
+    a, b = site.operands
+    return write(site.block, site.instruction, a, b)
+
+
+def write(block: Block, dot: Any, a: Value, b: Value) -> Value:
+    """The same of any operands for which that is legal; the type is that of `dot`."""
+    numbers = dot.dot_dimension_numbers
+    dtype = dot.shape.element_type
     left = _order(a, numbers.lhs_batch_dimensions, numbers.lhs_contracting_dimensions)
     right = _order(b, numbers.rhs_batch_dimensions, numbers.rhs_contracting_dimensions)
     batch = [a.dims[d] for d in left[0]]

@@ -38,6 +38,8 @@ class ModuleEditor:
         packed: names of operations that `graphopt.hlo.restructure.rows.pack` may compute together.
         alone: (computation id, local id) of instructions that are kernels of their own.
         fused: (computation id, local id) of instructions that are part of every kernel that reads them.
+        arranged: (computation id, local id) of instructions that bring an operand, which is read from memory,
+            into another order; what loops keep is arranged ahead of them.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class ModuleEditor:
         self.packed: set[str] = set()
         self.alone: set[tuple[int, int]] = set()
         self.fused: set[tuple[int, int]] = set()
+        self.arranged: set[tuple[int, int]] = set()
         self.written: list[Any] = []
         """Finished new computations that the next edited one must follow."""
         self._next_computation: int = max(self.computations) + 1
@@ -223,6 +226,13 @@ class Block:
             return x
         shape = array_shape(x.dtype, [x.dims[d] for d in order])
         return self.add("transpose", shape, (x,), dimensions=list(order))
+
+    def arranged(self, x: Value, order: Sequence[int]) -> Value:
+        """The same as `transpose`, of an operand that is to be read from memory in that order."""
+        out = self.transpose(x, order)
+        if out is not x:
+            self.editor.arranged.add((self.computation, out.id))
+        return out
 
     def broadcast(self, x: Value, dims: Sequence[int], dimensions: Sequence[int] = ()) -> Value:
         """`x` repeated to `dims`; its dimension i becomes ``dimensions[i]``."""

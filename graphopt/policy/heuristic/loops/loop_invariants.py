@@ -1,7 +1,8 @@
 """What all iterations of a loop compute alike is computed once, ahead of it.
 
-Such as copies of a matrix into the layout that a product wants. And tall matrices by vectors, as in every
-regression on a few features, are scalar code in XLA: the loop reads the matrix turned, with few long rows.
+Such as copies of a matrix into the layout, or into the order, that a product wants. And tall matrices by
+vectors, as in every regression on a few features, are scalar code in XLA: the loop reads the matrix turned,
+with few long rows.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import numpy as np
 
 from graphopt.costs.tall_matrices import tall_costs
 from graphopt.hlo import Decisions
+from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.loops.invariants import Plan, plan_of
+from graphopt.hlo.restructure.rows.loops.rearranged import Rearranged
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
@@ -24,7 +27,7 @@ def apply(context: Context) -> Edit | None:
     """Computes ahead of loops what they share, of loops in loops as far out as it is shared."""
     code = CODE["invariants"]
     wanted = context.decisions.copy()
-    saved, done = 0.0, set[int]()
+    saved, done = 0.0, set[int | Rearranged]()
     allowed = np.flatnonzero(context.masks.restructure[:, code])
     for node in allowed.tolist()[::-1]:  # callers before callees
         if wanted.restructure[node]:
@@ -34,13 +37,13 @@ def apply(context: Context) -> Edit | None:
         if ns > 0.0:
             wanted.restructure[node] = code
             wanted.restructure[list(plan.dots)] = 0
-            done.update(plan.kernels, plan.dots)
+            done.update(plan.kernels, plan.dots, plan.rearranged)
             saved += ns
     return context.edit(wanted, saved, "what iterations compute alike is computed once")
 
 
 def _saved_ns(
-    context: Context, loop: int, plan: Plan, decisions: Decisions, done: set[int]
+    context: Context, loop: int, plan: Plan, decisions: Decisions, done: set[int | Rearranged]
 ) -> float:
     """Nanoseconds of a run that a plan saves beyond what is done already."""
     once = context.executions(loop)
@@ -57,7 +60,18 @@ def _saved_ns(
             reduced = context.model.product(node).reduced_ns
             stored = stored if reduced is None else min(stored, reduced)
         total += (stored - cost.turned_ns) * context.executions(node)
+    for kept in plan.rearranged:
+        if decisions.restructure[kept.node] == CODE[kept.row] and kept not in done:
+            total += _rearranged_ns(context, kept) * (context.executions(kept.node) - once)
     return total
+
+
+def _rearranged_ns(context: Context, kept: Rearranged) -> float:
+    """Nanoseconds of bringing an operand of a product into another order."""
+    graph, costs = context.graph, context.costs
+    name = DType(int(graph.dtype[kept.node])).name.lower()
+    elements = int(graph.elements[graph.operand_lists[kept.node][kept.operand]])
+    return elements * costs.moved_ns * costs.slower_products.get(name, 1.0)
 
 
 def _kernel_ns(context: Context, root: int) -> float:

@@ -89,6 +89,7 @@ def test_blocks_are_near_sixteen_and_only_what_must_be_is_moved():
         None,
         None,
     ]
-    assert of(64).moved_elements == 8 * 64
-    assert of(16, rows=4, columns=64, turned=True).moved_elements == 16 * 64
-    assert of(64, rows=4, columns=64, turned=True).moved_elements == 4 * 64 + 64 * 64
+    assert of(64).moved_elements() == 8 * 64
+    assert of(16, rows=4, columns=64, turned=True).moved_elements() == 16 * 64
+    assert of(64, rows=4, columns=64, turned=True).moved_elements() == 4 * 64 + 64 * 64
+    assert of(64, rows=4, columns=64, turned=True).moved_elements(kept=[1]) == 4 * 64

@@ -70,3 +70,22 @@ def test_loops_in_loops_share_one_copy():
     edit = check_acts(NAME, fn, x, np.ones(200, np.float32), np.ones(10, np.float32), after=BEFORE)
     (change,) = edit.changes
     assert (change.values == CODE["invariants"]).sum() == 1
+
+
+def test_what_forms_of_products_bring_into_order_is_brought_there_once():
+    def fn(w, x):
+        return jax.lax.fori_loop(0, 50, lambda _, x: jnp.tanh(x @ w.T), x)
+
+    w = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8
+    edit = check_acts(NAME, fn, w, np.ones((4, 64), np.float32), after=BEFORE)
+    (change,) = edit.changes
+    assert change.values.tolist() == [CODE["invariants"]]
+
+
+def test_chains_of_a_regression_read_one_turned_table():
+    def fn(x, y, b):
+        slope = jax.vmap(lambda b: x.T @ (jax.nn.sigmoid(x @ b) - y))
+        return jax.lax.fori_loop(0, 50, lambda _, b: b - 0.01 * slope(b), b)
+
+    x = np.random.default_rng(0).normal(size=(200, 10)).astype(np.float32) / 10
+    check_acts(NAME, fn, x, np.ones(200, np.float32), np.ones((4, 10), np.float32), after=BEFORE)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, Role
+from graphopt.hlo.restructure.rows.loops.rearranged import Rearranged, rearranged
 from graphopt.hlo.restructure.rows.loops.shared import (
     KERNELS,
     Kept,
@@ -47,6 +48,7 @@ class Plan:
         fused: those of `dots` that are part of a kernel.
         nbytes: of all arrays that the loop carries for it.
         turned: elements of the matrices to turn.
+        rearranged: operands that the loop keeps, of products whose other forms bring them into another order.
     """
 
     kernels: tuple[int, ...] = ()
@@ -54,12 +56,13 @@ class Plan:
     fused: tuple[int, ...] = ()
     nbytes: int = 0
     turned: int = 0
+    rearranged: tuple[Rearranged, ...] = ()
 
 
 def forbids(candidate: Candidate) -> str | None:
     """Why nothing of a loop is computed once."""
     plan = plan_of(candidate)
-    if not plan.kernels and not plan.dots:
+    if not plan.kernels and not plan.dots and not plan.rearranged:
         return "no-invariants"
     return "invariants-memory" if plan.nbytes > MAX_BYTES else None
 
@@ -110,7 +113,7 @@ def _tall_products(graph: Graph) -> dict[tuple[int, int], int]:
 def _promising(graph: Graph) -> frozenset[int]:
     """Ids of loop bodies in which, at any depth, something may be found."""
     computations = graph.source.module.computations
-    found = {computation for computation, _ in _tall_products(graph)}
+    found = {c for c, _ in (*_tall_products(graph), *rearranged(graph))}
     inside = (Role.LOOP_BODY, Role.BRANCH, Role.CALLED)
     for computation in computations.values():
         if computation.role in inside and _has_shared_kernel(computation):
@@ -151,20 +154,30 @@ def _make_plan(candidate: Candidate) -> Plan:
         for made in search.operands
         if (made.computation, made.local) in values
     ]
-    carried = [*matrices, *kernels]
+    again = [
+        operand
+        for (computation, local), operands in rearranged(graph).items()
+        for operand in operands
+        if (computation, computations[computation].by_id[local].operands[operand.operand])
+        in search.kept
+    ]
+    arrays = {graph.operand_lists[operand.node][operand.operand] for operand in again}
+    carried = [*matrices, *kernels, *arrays]
     return Plan(
         kernels=tuple(sorted(set(kernels))),
         dots=dots,
         fused=tuple(sorted(node for node in dots if graph.default.fuse[node])),
         nbytes=int(sum(graph.nbytes[node] for node in carried)),
         turned=int(sum(graph.elements[node] for node in matrices)),
+        rearranged=tuple(dict.fromkeys(again)),
     )
 
 
 def expand(site: Site) -> Value:
     """Writes what is shared, and the loop that reads it; what it calls is changed in place."""
     block, (carried,) = site.block, site.operands
-    search = Search(site.computations.__getitem__, kernels=False)
+    unformed = block.editor.fresh.keys() - block.editor.arranged
+    search = Search(site.computations.__getitem__, kernels=False, stays=unformed)
     keys = search.loop(site.applied)
     ahead = _Ahead(site, search)
     values = [ahead.value(key) for key in keys]

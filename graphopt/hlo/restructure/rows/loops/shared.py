@@ -7,7 +7,7 @@ wants above all. And tall matrices that are multiplied by vectors are read turne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
@@ -95,18 +95,22 @@ class Search:
     Attributes:
         computation: id -> ``HloComputationProto``.
         kernels: products inside of kernels count.
+        stays: instructions that are part of kernels that are not yet formed.
         uses: products whose matrix could be turned.
         operands: of values that are made ahead; those that are missing are constants.
         moved: what is read instead of a value that is made ahead.
         needs: loop, call or conditional -> what each body that it calls reads, in an order.
+        kept: all values that the loop keeps, or that are computed from such.
     """
 
     computation: Callable[[int], Any]
     kernels: bool
+    stays: Collection[tuple[int, int]] = ()
     uses: list[Use] = field(default_factory=list)
     operands: dict[Made, dict[int, Kept]] = field(default_factory=dict)
     moved: dict[Made, Key] = field(default_factory=dict)
     needs: dict[tuple[int, int], list[list[Key]]] = field(default_factory=dict)
+    kept: set[tuple[int, int]] = field(default_factory=set)
 
     def loop(self, body: Any) -> list[Key]:
         """Looks through the body of a loop; returns what it would read."""
@@ -184,6 +188,7 @@ class _Body:
     def _name(self, local: int, value: Kept | None) -> None:
         if value is not None:
             self.kept[local] = value
+            self.search.kept.add((self.body.id, local))
 
     def _place(self, local: int) -> int | None:
         """Values that are made are not passed on in tuples: those are for loops to overwrite."""
@@ -199,24 +204,30 @@ class _Body:
             return False
         if instruction.opcode == "bitcast":
             return isinstance(self.kept[operands[0]], Made)
+        if (self.body.id, local) in self.search.stays:
+            return False
         if instruction.opcode not in KERNELS or instruction.fusion_kind == "kCustom":
             return False
         return prod(instruction.shape.dimensions) >= MIN_ELEMENTS and self._only_reads(instruction)
 
     def _make(self, local: int, operands: list[int]) -> None:
         made = Made(self.body.id, local)
-        self.kept[local] = made
+        self._name(local, made)
         self.search.operands[made] = {o: self.kept[o] for o in operands if o in self.kept}
         turns = self._turns(self.by_id[local])
         self.search.moved[made] = Turned(self.kept[operands[0]]) if turns else made
 
     def _turns(self, instruction: Any) -> bool:
-        """True for a kernel that only turns a matrix."""
-        if instruction.opcode != "fusion":
+        """True for what only turns a matrix."""
+        if instruction.opcode == "transpose":
+            source = self.by_id[instruction.operand_ids[0] & LOCAL_ID].shape
+            opcodes = _TURNING[-1]
+        elif instruction.opcode == "fusion":
+            inner = self.search.computation(instruction.called_computation_ids[0])
+            source = next(i.shape for i in inner.instructions if i.opcode == "parameter")
+            opcodes = sorted(i.opcode for i in inner.instructions)
+        else:
             return False
-        inner = self.search.computation(instruction.called_computation_ids[0])
-        source = next(i.shape for i in inner.instructions if i.opcode == "parameter")
-        opcodes = sorted(i.opcode for i in inner.instructions)
         rows_first = is_row_major(source) and is_row_major(instruction.shape)
         turned = list(source.dimensions)[::-1] == list(instruction.shape.dimensions)
         return opcodes in _TURNING and len(source.dimensions) == 2 and turned and rows_first

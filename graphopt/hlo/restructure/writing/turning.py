@@ -1,0 +1,170 @@
+"""Exchanging the last two dimensions of values, throughout a computation and its kernels.
+
+What reads such a value is turned as well, or written for it; `graphopt.hlo.restructure.rows.turned.regions`
+says which values that may be. None of them has as many rows as columns: a value is turned if and only if its
+dimensions are others than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from graphopt.hlo.module.index import LOCAL_ID
+from graphopt.hlo.module.proto import HloComputationProto
+from graphopt.hlo.restructure.writing.values import array_shape
+
+
+def exchanged(dimensions: Iterable[int], rank: int) -> list[int]:
+    """Dimensions of an array whose last two change places."""
+    last = {rank - 1: rank - 2, rank - 2: rank - 1}
+    return [last.get(d, d) for d in dimensions]
+
+
+def turn(computations: Mapping[int, Any], places: Collection[tuple[int, int]]) -> dict[int, Any]:
+    """Turns values; returns changed copies, by id, of the computations that hold or read them.
+
+    Args:
+        computations: id -> ``HloComputationProto``; only read.
+        places: (computation id, local id) of all instructions whose value is turned.
+    """
+    inside = {computation for computation, _ in places}
+    called = {number: _kernels(proto) for number, proto in computations.items()}
+    kernels = {kernel for found in called.values() for kernel in found}
+    turning = _Turning(computations, places)
+    for number in computations.keys() - kernels:
+        if inside & {number, *called[number]}:
+            turning.write(number, {})
+    return turning.written
+
+
+def _kernels(proto: Any) -> set[int]:
+    """Ids of the computations of a computation's fusions."""
+    fusions = (i for i in proto.instructions if i.opcode == "fusion")
+    return {called for fusion in fusions for called in fusion.called_computation_ids}
+
+
+class _Turning:
+    """Turns values of a module; `written` holds the changed computations by id."""
+
+    def __init__(
+        self, computations: Mapping[int, Any], places: Collection[tuple[int, int]]
+    ) -> None:
+        self.computations = computations
+        self.places = places
+        self.written: dict[int, Any] = {}
+
+    def concerns(self, number: int) -> bool:
+        """True for a computation that holds instructions to turn."""
+        return any(
+            (number, i.id & LOCAL_ID) in self.places for i in self.computations[number].instructions
+        )
+
+    def write(self, number: int, given: Mapping[int, Any]) -> Any:
+        """Changes a computation and its kernels; returns the shape of its root.
+
+        Args:
+            number: its id.
+            given: parameter number -> the shape that it has now.
+        """
+        proto = HloComputationProto()
+        proto.CopyFrom(self.computations[number])
+        self.written[number] = proto
+        _Body(self, proto, given).run()
+        for instruction in proto.instructions:
+            if instruction.opcode == "parameter" and instruction.parameter_number in given:
+                shape = proto.program_shape.parameters[instruction.parameter_number]
+                shape.CopyFrom(instruction.shape)
+        root = next(i.shape for i in proto.instructions if i.id == proto.root_id)
+        proto.program_shape.result.CopyFrom(root)
+        return root
+
+
+class _Body:
+    """The instructions of one computation."""
+
+    def __init__(self, turning: _Turning, proto: Any, given: Mapping[int, Any]) -> None:
+        self.turning = turning
+        self.proto = proto
+        self.given = given
+        self.shapes: dict[int, Any] = {}
+        """Local id -> shape, of values that have another one than before."""
+        self.turned = set[int]()
+        """Local ids of values whose dimensions are others than before."""
+
+    def run(self) -> None:
+        """Changes all instructions, operands first."""
+        for instruction in self.proto.instructions:
+            local = instruction.id & LOCAL_ID
+            before, dims = instruction.shape.SerializeToString(), list(instruction.shape.dimensions)
+            self._write(local, instruction, [o & LOCAL_ID for o in instruction.operand_ids])
+            if instruction.shape.SerializeToString() != before:
+                self.shapes[local] = instruction.shape
+            if list(instruction.shape.dimensions) != dims:
+                self.turned.add(local)
+
+    def _write(self, local: int, instruction: Any, operands: list[int]) -> None:
+        opcode = instruction.opcode
+        if opcode == "parameter":
+            if instruction.parameter_number in self.given:
+                instruction.shape.CopyFrom(self.given[instruction.parameter_number])
+        elif opcode == "fusion":
+            self._fusion(instruction, operands)
+        elif opcode == "get-tuple-element":
+            if operands[0] in self.shapes:
+                whole = self.shapes[operands[0]]
+                instruction.shape.CopyFrom(whole.tuple_shapes[instruction.tuple_index])
+        elif opcode == "tuple":
+            for number, operand in enumerate(operands):
+                if operand in self.shapes:
+                    instruction.shape.tuple_shapes[number].CopyFrom(self.shapes[operand])
+        else:
+            reads = [number for number, operand in enumerate(operands) if operand in self.turned]
+            self._reader(instruction, reads)
+            if (self.proto.id, local) in self.turning.places:
+                self._own(instruction)
+
+    def _fusion(self, fusion: Any, operands: list[int]) -> None:
+        """A kernel that reads or holds what is turned."""
+        given = {
+            n: self.shapes[operand] for n, operand in enumerate(operands) if operand in self.shapes
+        }
+        (inner,) = fusion.called_computation_ids
+        if given or self.turning.concerns(inner):
+            fusion.shape.CopyFrom(self.turning.write(inner, given))
+            if fusion.fusion_kind == "kLoop":  # how many parts each dimension is cut into
+                fusion.ClearField("backend_config")
+
+    def _reader(self, instruction: Any, reads: list[int]) -> None:
+        """What reads turned operands, by number, and is not turned for that."""
+        if not reads:
+            return
+        if instruction.opcode == "dot":
+            numbers = instruction.dot_dimension_numbers
+            sides = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+            rank = len(numbers.lhs_batch_dimensions) + 2
+            for number in reads:
+                sides[number][:] = exchanged(sides[number], rank)
+        elif instruction.opcode == "reduce":
+            rank = len(instruction.shape.dimensions) + len(instruction.dimensions)
+            instruction.dimensions[:] = sorted(exchanged(instruction.dimensions, rank))
+        elif instruction.opcode == "transpose":
+            self._no_longer_turns(instruction, list(instruction.shape.dimensions))
+
+    def _own(self, instruction: Any) -> None:
+        """An instruction whose value is turned; products are written later."""
+        *first, rows, columns = instruction.shape.dimensions
+        dims = [*first, columns, rows]
+        if instruction.opcode == "transpose":
+            self._no_longer_turns(instruction, dims)
+            return
+        if instruction.opcode in ("broadcast", "iota"):
+            instruction.dimensions[:] = exchanged(instruction.dimensions, len(dims))
+        instruction.shape.CopyFrom(array_shape(instruction.shape.element_type, dims))
+
+    def _no_longer_turns(self, transposition: Any, dims: list[int]) -> None:
+        """What it reads has the order of its result already."""
+        transposition.opcode = "copy"
+        transposition.ClearField("dimensions")
+        dtype = transposition.shape.element_type
+        transposition.shape.CopyFrom(array_shape(dtype, dims))

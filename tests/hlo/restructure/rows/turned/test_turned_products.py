@@ -1,0 +1,249 @@
+"""Products of a few vectors have a row for each, and all that is computed of them follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.captures import MACHINE, capture
+from support.restructured import everywhere, native, run_program
+
+from graphopt.hlo import Graph, apply_restructures, build_graph, rewrite
+from graphopt.hlo.restructure import CODE, RESTRUCTURES
+from graphopt.hlo.restructure.rows.turned.regions import Region, region_of
+from graphopt.measure import compare_outputs, compile_with
+
+NAME = "dot-turned"
+Fn = Callable[..., Any]
+
+
+def table(*dims: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """Numbers whose products with a vector of ones are about one."""
+    return (np.random.default_rng(sum(dims)).normal(size=dims) / dims[-1]).astype(dtype)
+
+
+X, Y, B = table(50, 6), table(50), table(4, 6)
+
+
+def chains(x: Any, y: Any, b: Any) -> Any:
+    """Several chains descend a logistic regression."""
+
+    def slope(b: Any) -> Any:
+        return x.T @ (jax.nn.sigmoid(x @ b) - y) + 0.1 * b
+
+    return jax.lax.fori_loop(0, 9, lambda _, b: b - 0.1 * jax.vmap(slope)(b), b)
+
+
+def losses(x: Any, y: Any, b: Any) -> Any:
+    """The result is summed up too, and compared."""
+
+    def loss(b: Any) -> Any:
+        scores = x @ b
+        return jnp.where(scores > 0.1, scores * y, jnp.logaddexp(0.0, scores)).sum()
+
+    def step(b: Any, _: None) -> Any:
+        value, slope = jax.vmap(jax.value_and_grad(loss))(b)
+        return b - 0.05 * slope, value
+
+    return jax.lax.scan(step, b, None, length=7)
+
+
+def two(w: Any, x: Any, u: Any, b: Any) -> Any:
+    """Two products begin one region."""
+
+    def step(_: Any, b: Any) -> Any:
+        both = lambda b: w @ jnp.tanh(x @ b + u @ jnp.cos(b))  # noqa: E731
+        return 0.9 * b + 0.1 * jax.vmap(both)(b)
+
+    return jax.lax.fori_loop(0, 6, step, b)
+
+
+def own_data(x: Any, y: Any, b: Any) -> Any:
+    """Every chain has data of its own, which are turned where they enter."""
+
+    def step(_: Any, b: Any) -> Any:
+        return b - 0.1 * jax.vmap(lambda b, y: x.T @ (jnp.tanh(x @ b) - y))(b, y + b[:, :1])
+
+    return jax.lax.fori_loop(0, 5, step, b)
+
+
+def ensemble(w: Any, b: Any) -> Any:
+    """Members with matrices of their own: a batch of products."""
+
+    def step(_: Any, b: Any) -> Any:
+        member = lambda w, b: jax.vmap(lambda b: w.T @ jnp.sin(w @ b))(b)  # noqa: E731
+        return b * 0.9 + 0.1 * jax.vmap(member)(w, b)
+
+    return jax.lax.fori_loop(0, 5, step, b)
+
+
+def once(x: Any, y: Any, b: Any) -> Any:
+    """No loop at all."""
+    return jnp.exp(x @ b.T - y[:, None]).T @ x
+
+
+PROGRAMS: dict[str, tuple[Fn, tuple[Any, ...]]] = {
+    "chains": (chains, (X, Y, B)),
+    "f64": (chains, tuple(v.astype(np.float64) for v in (X, Y, B))),
+    "losses": (losses, (X, Y, B)),
+    "two": (two, (table(6, 50), X, table(50, 6), B)),
+    "own data": (own_data, (X, table(4, 50), B)),
+    "ensemble": (ensemble, (table(3, 40, 6), table(3, 4, 6))),
+    "once": (once, (X, Y, B)),
+}
+
+
+def turned(fn: Fn, *args: Any) -> tuple[Graph, Graph]:
+    """The graph of a program before and after all its products are turned that may be."""
+    graph = capture(fn, *args).graph
+    return graph, apply_restructures(graph, everywhere(graph, NAME).restructure).graph
+
+
+def of_shape(graph: Graph, *dims: int) -> list[str]:
+    """Names of all operations whose result has these dimensions."""
+    return [op.name for i, op in enumerate(graph.ops) if graph.dim_lists[i] == list(dims)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_stay_the_same(name: str) -> None:
+    fn, args = PROGRAMS[name]
+    wanted, results = run_program(fn, args, NAME)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
+@pytest.mark.parametrize("name", ["chains", "losses", "once"])
+def test_nothing_is_left_in_the_old_order(name: str) -> None:
+    fn, args = PROGRAMS[name]
+    before, after = turned(fn, *args)
+    old, new = of_shape(before, 50, 4), of_shape(after, 4, 50)
+    assert len(old) > 2 and set(old) <= set(new)
+    assert not of_shape(after, 50, 4)
+
+
+def test_all_products_of_a_region_are_turned_together():
+    fn, args = PROGRAMS["two"]
+    graph = capture(fn, *args).graph
+    dots = np.flatnonzero(graph.masks.restructure[:, CODE[NAME]])
+    region = region_of(graph, int(dots[0]))
+    assert isinstance(region, Region) and region.dots == tuple(dots.tolist())
+    codes = graph.default.restructure.copy()
+    codes[dots[0]] = CODE[NAME]
+    after = apply_restructures(graph, codes).graph
+    assert of_shape(after, 4, 50).count("dot") == 2
+
+
+def test_what_the_loop_keeps_is_turned_ahead_of_it():
+    """Two products share one copy."""
+    graph = capture(chains, X, Y, B).graph
+    decisions = everywhere(graph, NAME)
+    for name in ("dot-rows", "invariants"):
+        free = graph.masks.restructure[:, CODE[name]] & (decisions.restructure == 0)
+        assert free.any()
+        decisions.restructure[free] = CODE[name]
+    after = apply_restructures(graph, decisions.restructure).graph
+    fused = after.default.fuse
+    moved = [i for i, op in enumerate(after.ops) if op.name == "transpose" and not fused[i]]
+    assert [(after.dim_lists[i], after.executions[i]) for i in moved] == [([6, 50], 1)]
+
+
+def one_result(rows: int, columns: int, of: Callable[[Any], Any]) -> str | None:
+    """The rule that forbids to turn a product of a matrix and some vectors, of which `of` is computed."""
+    graph = capture(lambda x, b: of(x @ b), table(rows, 8), table(8, columns)).graph
+    dot = next(i for i, op in enumerate(graph.ops) if op.name == "dot")
+    found = region_of(graph, dot)
+    return found if isinstance(found, str) else None
+
+
+@pytest.mark.parametrize(
+    "rows, columns, of, rule",
+    [
+        (30, 4, lambda z: jnp.tanh(z).sum(0), None),
+        (30, 4, lambda z: jnp.tanh(z).max(1), None),
+        (40, 4, lambda z: jnp.tanh(z).T @ z, None),
+        (4, 40, lambda z: jnp.tanh(z).sum(0), "turned-shape"),
+        (40, 40, lambda z: jnp.tanh(z).sum(0), "turned-shape"),
+        (80, 33, lambda z: jnp.tanh(z).sum(0), "turned-shape"),
+        (40, 4, jnp.tanh, "turned-exit"),
+        (40, 4, lambda z: jnp.tanh(z)[3:7].sum(0), "turned-exit"),
+        (40, 4, lambda z: jnp.sort(z, 0)[:3].sum(0), "turned-exit"),
+        (30, 4, lambda z: (z + z[::-1]).sum(0), "turned-exit"),
+    ],
+)
+def test_where_a_region_ends(rows: int, columns: int, of: Any, rule: str | None) -> None:
+    assert one_result(rows, columns, of) == rule
+
+
+def test_an_array_of_the_same_shape_from_elsewhere_forbids_it():
+    graph = capture(lambda x, b, w: (x @ b * w).sum(0), X, B.T, table(50, 4)).graph
+    dot = next(i for i, op in enumerate(graph.ops) if op.name == "dot")
+    assert region_of(graph, dot) == "turned-entry"
+
+
+def test_integers_stay_as_they_are():
+    x, b = np.ones((40, 6), np.int32), np.ones((6, 4), np.int32)
+    graph = capture(lambda x, b: (x @ b).sum(0), x, b).graph
+    assert not graph.masks.restructure[:, CODE[NAME]].any()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_programs_beside_other_rows(data: st.DataObject) -> None:
+    fn, args = _random(data.draw)
+    default = compile_with(fn, args)
+    graph = build_graph(max(default.modules, key=len), MACHINE)
+    wanted = default()
+    decisions = graph.default.copy()
+    replacing = [code for code, row in enumerate(RESTRUCTURES) if row.replaces]
+    for node in np.flatnonzero(graph.masks.restructure[:, 1:].any(axis=1)).tolist():
+        legal = [code for code in replacing if graph.masks.restructure[node, code]]
+        decisions.restructure[node] = data.draw(st.sampled_from(legal))
+    for chosen in (decisions, native(graph, decisions)):
+        written = rewrite(graph, chosen).data
+        got = compile_with(fn, args, lambda _, written=written: written)()
+        assert compare_outputs(wanted, got).equal
+
+
+def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
+    """A loop whose body computes of several vectors at once; roundings do not grow in it."""
+    count, rows, columns = draw(st.sampled_from([(2, 17, 3), (4, 40, 6), (3, 64, 40), (8, 33, 16)]))
+    act = draw(
+        st.sampled_from(
+            [jnp.tanh, jax.nn.relu, jax.nn.softplus, lambda z: z - z.mean(), jax.nn.softmax]
+        )
+    )
+    kinds = draw(
+        st.lists(
+            st.sampled_from(["slope", "layer", "gate", "loss", "batch"]), min_size=1, max_size=3
+        )
+    )
+    x, v, y = table(rows, columns), table(columns, rows), table(rows)
+
+    def one(kind: str, b: Any) -> Any:
+        if kind == "slope":
+            return b - 0.1 * jax.vmap(lambda b: x.T @ (act(x @ b) - y))(b)
+        if kind == "layer":
+            return 0.9 * b + 0.1 * jax.vmap(lambda b: v @ act(x @ b + y))(b)
+        if kind == "gate":
+            z = x @ b.T
+            return 0.9 * b + 0.1 * jnp.where(x[:, :1] > 0.0, z, act(z)).T @ x
+        if kind == "loss":
+            return b - 0.1 * jax.vmap(jax.grad(lambda b: (act(x @ b) * y).sum()))(b)
+        weights = jnp.stack([x, -x])
+        return 0.9 * b + 0.1 * jax.vmap(lambda w: (w.T @ act(w @ b.T)).T)(weights).mean(0)
+
+    def fn(b: Any) -> Any:
+        def step(b: Any, _: None) -> Any:
+            for kind in kinds:
+                b = jnp.clip(one(kind, b), -3.0, 3.0)
+            return b, b.sum(-1)
+
+        return jax.lax.scan(step, b, None, length=5)
+
+    return fn, (table(count, columns),)
