@@ -75,7 +75,8 @@ class InPlaceAnalysis:
         results = ResultBuffers(module, self._buffers, self._targets)
         for computation in module.graph_computations():
             own = writers[computation.id]
-            for value, made in results.overwritten(computation):
+            read = set().union(*self.reads[computation.id].values())
+            for value, made in results.overwritten(computation, read):
                 own.setdefault(value, set()).update(made)
             self.hazards[computation.id] = _collect(computation.id, own, self.reads[computation.id])
 

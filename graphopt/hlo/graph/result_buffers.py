@@ -7,17 +7,14 @@ another branch hands on, in its place, what it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from graphopt.hlo.graph.buffers import Buffers, Value
-from graphopt.hlo.graph.targets import Path, donated_results
+from graphopt.hlo.graph.targets import Path, donated_results, updated_parameter
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
 
 Taken = Mapping[Path, set[Value]]
 """Path of a result -> values of the parameters whose buffer it takes."""
-
-_UPDATES = frozenset({"while", "dynamic-update-slice", "fusion"})
-"""Operations whose result may lie in the buffer of the value that they update in place."""
 
 
 class ResultBuffers:
@@ -41,35 +38,85 @@ class ResultBuffers:
         self._targets = targets
         self._known: dict[int, Taken] = {}
         self._becoming: dict[int, dict[Value, set[Value]]] = {}
+        self._histories: dict[tuple[int, Value], set[Value]] = {}
 
-    def overwritten(self, computation: ComputationIndex) -> Iterator[tuple[Value, set[int]]]:
-        """Values of parameters, each with the instructions that make what takes its buffer."""
-        for path, values in self._taken(computation).items():
-            made = self._in_buffer(computation, path)
-            writers = {v for v, _ in made if computation.by_id[v].opcode != "parameter"}
-            for value in values:
+    def overwritten(
+        self, computation: ComputationIndex, values: Iterable[Value]
+    ) -> Iterator[tuple[Value, set[int]]]:
+        """Values whose buffer a result takes, each with the instructions that make what takes it.
+
+        Args:
+            computation: of the results.
+            values: those that instructions of it read; what became of a parameter by updates in place lies
+                in its buffer too.
+        """
+        taken = self._taken(computation)
+        if not taken:
+            return
+        histories = {value: self._history(computation, value) for value in values}
+        for path, parameters in taken.items():
+            made = self._result(computation, path)
+            writers = {local for local, _ in made if computation.by_id[local].opcode != "parameter"}
+            for value in parameters:
                 yield value, writers
+            for value, history in histories.items():
+                if value not in made and value not in parameters and history & parameters:
+                    yield value, writers
 
-    def _in_buffer(self, computation: ComputationIndex, path: Path) -> set[Value]:
+    def _result(self, computation: ComputationIndex, path: Path) -> set[Value]:
         """A result, and the values that were in its buffer before and became it by updates in place."""
         start = self._buffers.resolve(computation, computation.root, path)
-        found, stack = {start}, [start]
-        while stack:
-            local, inner = stack.pop()
-            instruction = computation.by_id[local]
-            before: list[Value | None] = []
-            if instruction.opcode == "conditional":
-                before = self._buffers.handed_on(computation, instruction, inner)
-            elif instruction.opcode in _UPDATES:
-                before = [
-                    self._buffers.resolve(computation, instruction.operands[operand], target)
-                    for operand, target in self._targets(computation, instruction)
-                    if target == inner
-                ]
-            new = {value for value in before if value is not None} - found
-            found |= new
-            stack += new
+        return self._history(computation, start)
+
+    def _history(self, computation: ComputationIndex, value: Value) -> set[Value]:
+        """A value, and those that were in its buffer before and became it by updates in place."""
+        key = (computation.id, value)
+        found = self._histories.get(key)
+        if found is None:
+            found, stack = {value}, [value]
+            while stack:
+                new = set(self._before(computation, *stack.pop())) - found
+                found |= new
+                stack += new
+            self._histories[key] = found
         return found
+
+    def _before(self, computation: ComputationIndex, local: int, path: Path) -> Iterator[Value]:
+        """Values that an instruction updates in place to become its result at `path`."""
+        instruction = computation.by_id[local]
+        updated: list[tuple[int, Path]] = []
+        if instruction.opcode in ("call", "conditional"):
+            updated = self._through(instruction, path)
+        elif instruction.opcode == "while":
+            updated = [t for t in self._targets(computation, instruction) if t[1] == path]
+        elif instruction.opcode == "fusion":
+            updated = self._updated_by(instruction, path)
+        elif instruction.opcode == "dynamic-update-slice":
+            updated = [(0, ())]
+        elif instruction.opcode == "scatter":
+            updated = [(path[0] if path else 0, ())]
+        for operand, inner in updated:
+            yield self._buffers.resolve(computation, instruction.operands[operand], inner)
+
+    def _through(self, caller: Instruction, path: Path) -> list[tuple[int, Path]]:
+        """(operand number, path) of what functions or branches hand on or update as a result."""
+        begin = 0 if caller.opcode == "call" else 1
+        found = []
+        for number, callee in enumerate(caller.called):
+            inner = self.module.computations[callee]
+            for local, own in self._result(inner, path):
+                source = inner.by_id[local]
+                if source.opcode == "parameter":
+                    operand = begin + number + int(source.proto.parameter_number)
+                    found.append((operand, own))
+        return found
+
+    def _updated_by(self, fusion: Instruction, path: Path) -> list[tuple[int, Path]]:
+        """The operand that a kernel updates in place as one of its results."""
+        fused = self.module.computations[fusion.called[0]]
+        output = fused.by_id[fused.root].operands[path[0]] if path else fused.root
+        parameter = updated_parameter(fused, output)
+        return [] if parameter is None else [(parameter, ())]
 
     def _taken(self, computation: ComputationIndex) -> Taken:
         """Whose buffers the results of a computation take; paths that take none are left out."""
@@ -130,7 +177,7 @@ class ResultBuffers:
         if found is None:
             found = self._becoming[owner.id] = {}
             for path, taken in self._taken(owner).items():
-                for value in self._in_buffer(owner, path):
+                for value in self._result(owner, path):
                     found.setdefault(value, set()).update(taken)
         return found
 
@@ -141,12 +188,13 @@ class ResultBuffers:
         computation: ComputationIndex,
         parameters: Mapping[int, Instruction],
     ) -> dict[Value, set[Value]]:
-        """Value that a caller hands over -> values of the parameters that it is."""
+        """Value that a caller hands over, or that it became from -> values of the parameters that it is."""
         begin = 0 if caller.opcode == "call" else 1 + caller.called.index(computation.id)
         entered: dict[Value, set[Value]] = {}
         for number, parameter in parameters.items():
             for path in leaf_paths(parameter.shape):
                 value = self._buffers.resolve(owner, caller.operands[begin + number], path)
                 own = self._buffers.resolve(computation, parameter.local, path)
-                entered.setdefault(value, set()).add(own)
+                for before in self._history(owner, value):
+                    entered.setdefault(before, set()).add(own)
         return entered

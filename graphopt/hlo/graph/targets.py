@@ -34,6 +34,15 @@ def fusion_targets(fused: ComputationIndex) -> list[int]:
     return targets
 
 
+def updated_parameter(fused: ComputationIndex, output: int) -> int | None:
+    """Number of the parameter that a fused computation updates in place as `output`; None if it does not."""
+    source = skip_bitcasts(fused, output)
+    if source.opcode not in ("dynamic-update-slice", "scatter"):
+        return None
+    target = skip_bitcasts(fused, source.operands[0])
+    return int(target.proto.parameter_number) if target.opcode == "parameter" else None
+
+
 def skip_bitcasts(computation: ComputationIndex, local: int) -> Instruction:
     """The instruction behind a chain of bitcasts."""
     instruction = computation.by_id[local]

@@ -48,7 +48,19 @@ def restructure_rules(
             ):
                 rule = "stays-fused"
             out[node, code] = ALLOWED if rule is None else names.index(rule)
+    _forbid_parts(graph, out, names)
     return out
+
+
+def _forbid_parts(graph: Graph, rules: NDArray[np.int16], names: list[str]) -> None:
+    """Forbids what is only legal together with other nodes, where it is not legal for all of them."""
+    for code, row in enumerate(RESTRUCTURES):
+        if not row.turns:
+            continue
+        legal = set(np.flatnonzero(np.equal(rules[:, code], ALLOWED)).tolist())
+        for node in legal:
+            if not legal.issuperset(row.along(Candidate(graph, node))):
+                rules[node, code] = names.index("turned-others")
 
 
 def _common_rule(graph: Graph, in_memory: list[bool], ordered: set[int], node: int) -> str | None:

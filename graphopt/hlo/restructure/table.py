@@ -59,7 +59,7 @@ class Restructure:
         turns: what is computed of the operation element by element has its last two dimensions exchanged,
             which is done before anything is replaced.
         edits: nodes whose instructions that changes; they stand in no kernel of a library.
-        along: nodes that are replaced by the same row together with one.
+        along: nodes that are replaced by the same row together with one, whatever else is chosen for them.
         orders: (candidate, order: node -> nodes that come after it) -> nodes to put in memory, as `behind`
             would where nothing else is left out, having added to the order what must come first; None if
             that cannot. Of rows that drop.
@@ -189,7 +189,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     ),
     Restructure(
         "invariants", frozenset({"while"}),
-        "the same loop, reading from arrays what all iterations share: kernels, and tall matrices, turned",
+        "the same loop, reading from arrays what all iterations share: kernels, operands of products, turned",
         invariants.forbids, invariants.expand, invariants.behind, exact=False, around=True,
     ),
     Restructure(

@@ -55,7 +55,33 @@ def in_a_loop(b: Any, h: Any) -> Any:
     return jax.lax.fori_loop(0, 7, lambda _, state: advance(state), (b, h))
 
 
-@pytest.mark.parametrize("fn", [in_a_branch, in_branches, in_a_loop])
+def after_an_update(b: Any, h: Any) -> Any:
+    """The carried array is updated in place first; what reads the update comes before the result, too."""
+
+    def step(i: Any, state: Any) -> Any:
+        b, h = state
+        return advance((b.at[i % 8].set(h[0, :6]), h))
+
+    return jax.lax.fori_loop(0, 7, step, (b, h))
+
+
+def after_an_update_in_branches(b: Any, h: Any) -> Any:
+    """The same, handed over to branches."""
+
+    def other(state: Any) -> Any:
+        b, h = advance(state)
+        return b * 0.5, h
+
+    def step(i: Any, state: Any) -> Any:
+        b, h = state
+        return jax.lax.cond(i % 3 == 0, other, advance, (b.at[i % 8].set(h[0, :6]), h))
+
+    return jax.lax.fori_loop(0, 7, step, (b, h))
+
+
+@pytest.mark.parametrize(
+    "fn", [in_a_branch, in_branches, in_a_loop, after_an_update, after_an_update_in_branches]
+)
 def test_every_other_cluster_leaves_the_results(fn: Any) -> None:
     """A value that two kernels compute again, one of them after the other has written the result."""
     default = compile_with(fn, (B, H))

@@ -22,7 +22,7 @@ MAX_PRODUCT: Final = 1 << 21
 """Most multiplications, batch included: beyond, two cores and the matrix library win by far."""
 
 SHORT: Final = 32
-"""Longest contracted dimension that LLVM writes out."""
+"""Longest block, and longest contracted dimension that is one: LLVM writes the sum out."""
 
 BEST_BLOCK: Final = 16
 LEAST_BLOCK: Final = 4

@@ -232,6 +232,7 @@ class Block:
         out = self.transpose(x, order)
         if out is not x:
             self.editor.arranged.add((self.computation, out.id))
+            self.editor.alone.add((self.computation, out.id))
         return out
 
     def broadcast(self, x: Value, dims: Sequence[int], dimensions: Sequence[int] = ()) -> Value:

@@ -1,24 +1,28 @@
 """Loops whose iterations compute the same again: it is computed once, and carried.
 
 What counts is found by `graphopt.hlo.restructure.rows.loops.shared`: kernels of what a loop keeps, such as
-copies of a matrix into another layout, and tall matrices that are multiplied by vectors, which are carried
-turned. Either may stand in loops inside the loop, their calls and conditionals.
+copies of a matrix into another layout, operands that other forms of products bring into another order, and
+tall matrices that are multiplied by vectors, which are carried turned. All may stand in loops inside the
+loop, their calls and conditionals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final
 
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.index import LOCAL_ID, ComputationIndex, Role
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure.rows.loops.rearranged import Rearranged, rearranged
 from graphopt.hlo.restructure.rows.loops.shared import (
     KERNELS,
     Kept,
     Key,
+    Made,
     Search,
     Turned,
     Use,
@@ -33,7 +37,7 @@ MAX_BYTES: Final = 1 << 24
 """Most bytes of all arrays that one loop carries beside its own."""
 
 RULES: Final = {
-    "no-invariants": "iterations share no kernel and multiply no tall matrix, the same in all, by a vector",
+    "no-invariants": "iterations share no kernel, no tall matrix and no operand to bring into another order",
     "invariants-memory": "what the iterations share is too large together",
 }
 
@@ -162,7 +166,10 @@ def _make_plan(candidate: Candidate) -> Plan:
         in search.kept
     ]
     arrays = {graph.operand_lists[operand.node][operand.operand] for operand in again}
-    carried = [*matrices, *kernels, *arrays]
+    carried = [*matrices, *kernels]
+    if sum(graph.nbytes[node] for node in {*carried, *arrays}) > MAX_BYTES:
+        again, arrays = [], set()
+    carried += arrays
     return Plan(
         kernels=tuple(sorted(set(kernels))),
         dots=dots,
@@ -176,9 +183,7 @@ def _make_plan(candidate: Candidate) -> Plan:
 def expand(site: Site) -> Value:
     """Writes what is shared, and the loop that reads it; what it calls is changed in place."""
     block, (carried,) = site.block, site.operands
-    unformed = block.editor.fresh.keys() - block.editor.arranged
-    search = Search(site.computations.__getitem__, kernels=False, stays=unformed)
-    keys = search.loop(site.applied)
+    search, keys = _search(site)
     ahead = _Ahead(site, search)
     values = [ahead.value(key) for key in keys]
     old = [block.part(carried, i) for i in range(len(carried.shape.tuple_shapes))]
@@ -195,6 +200,32 @@ def expand(site: Site) -> Value:
     again = block.clone(site.instruction, [initial], initial.shape)
     block.keep(again, site.node)
     return block.tuple([block.part(again, i) for i in range(len(old))])
+
+
+def _search(site: Site) -> tuple[Search, list[Key]]:
+    """What the iterations share, and what of it the loop carries.
+
+    Operands that other replacements bring into another order stay where all together is too large.
+    """
+    editor = site.block.editor
+    for stays in (editor.fresh.keys() - editor.arranged, editor.fresh.keys()):
+        search = Search(site.computations.__getitem__, kernels=False, stays=stays)
+        keys = search.loop(site.applied)
+        if sum(_nbytes(site, key) for key in keys) <= MAX_BYTES:
+            break
+    return search, keys
+
+
+def _nbytes(site: Site, key: Kept | Key) -> int:
+    """Bytes of a value of the loop, or of a turned one."""
+    if isinstance(key, Turned):
+        return _nbytes(site, key.matrix)
+    if isinstance(key, int):
+        shape = site.instruction.shape.tuple_shapes[key]
+    else:
+        body = site.computations[key.computation]
+        shape = next(i.shape for i in body.instructions if i.id & LOCAL_ID == key.local)
+    return int(prod(shape.dimensions)) * DTYPE_BYTES[DType(shape.element_type)]
 
 
 class _Ahead:
@@ -223,7 +254,9 @@ class _Ahead:
         for operand in source.operand_ids:
             local = operand & LOCAL_ID
             if local in kept:
-                operands.append(self.value(kept[local]))
+                value = kept[local]
+                moved = self.search.moved[value] if isinstance(value, Made) else value
+                operands.append(self.value(moved))
             else:
                 operands.append(self._clone(key.computation, by_id[local], []))
         return self._clone(key.computation, source, operands)

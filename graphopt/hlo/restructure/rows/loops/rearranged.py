@@ -48,11 +48,10 @@ def _operands(graph: Graph, node: int) -> Iterator[Rearranged]:
     if dot_blocks.forbids(candidate) is None:
         left, right = (graph.dim_lists[o] for o in candidate.operands)
         product = dot_blocks.product_of(candidate.instruction, left, right)
-        assert product is not None
-        if product.right_turned:
+        same = candidate.operand_shape(1).element_type == candidate.shape.element_type
+        # Others are converted, or named with other dimensions, before they are rearranged.
+        if product is not None and product.right_turned and len(right) == 2 and same:
             yield Rearranged(node, "dot-blocks", 1)
-        if product.block != product.inner and not product.left_turned:
-            yield Rearranged(node, "dot-blocks", 0)
     if rows.forbids(candidate) is None:
         numbers = candidate.instruction.dot_dimension_numbers
         summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)

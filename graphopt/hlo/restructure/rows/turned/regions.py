@@ -33,12 +33,13 @@ RULES: Final = {
     "turned-shape": "it is no product of a matrix and a few vectors",
     "turned-entry": "what is computed of the product also reads an array in the same order from elsewhere",
     "turned-exit": "what is computed of the product is read by what wants its order",
+    "turned-others": "another product of the same region must stay as it is",
     "turned-size": "too much is computed of the product element by element",
 }
 
 
 _BEGINNINGS: Final = frozenset({"dot", "broadcast", "iota", "transpose"})
-"""Operations of a region whose operands have no part in it."""
+"""Operations that begin a region: what they read has no part in it by that."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def begins(graph: Graph, node: int) -> bool:
     product = product_of(graph.source.protos[node], left, right)
     if product is None or len(shape.dimensions) < 2:
         return False
-    return 1 < product.columns < min(product.rows, FEW) and product.inner > 0
+    few = 1 < product.columns < min(product.rows, FEW)
+    return few and product.inner > 0 and product.batch > 0
 
 
 def turns_matrix(graph: Graph, dot: int) -> bool:
@@ -198,7 +200,8 @@ class _Growing:
             return False
         if is_row_major(graph.source.shapes[node]):
             return True
-        return all(graph.ops[user].kind is OpKind.ELEMENTWISE for user in graph.user_lists[node])
+        users = graph.user_lists[node]
+        return node != self.root and all(graph.ops[u].kind is OpKind.ELEMENTWISE for u in users)
 
     def _may_end(self, user: int, node: int) -> bool:
         """True for what reads a node of the region in one order as well as in the other."""

@@ -103,3 +103,13 @@ def test_a_form_that_reads_its_operand_in_a_kernel_leaves_it_there():
     broadcasts = [i for i, op in enumerate(after.ops) if op.name == "broadcast"]
     large = [i for i in broadcasts if after.elements[i] >= 5 * 6 * 6]
     assert large and all(after.executions[i] > 1 for i in large)
+
+
+def test_what_changes_is_brought_into_order_in_memory():
+    """It is no part of the kernel that adds up, which would read it in the old order."""
+    graph = capture(product(((1,), (0,)), ((), ())), array(5, 70), array(70, 6)).graph
+    after = apply_restructures(graph, everywhere(graph, NAME).restructure).graph
+    kept = [
+        i for i, op in enumerate(after.ops) if op.name == "transpose" and not after.default.fuse[i]
+    ]
+    assert [after.dim_lists[i] for i in kept] == [[6, 70]]

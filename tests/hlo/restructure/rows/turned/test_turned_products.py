@@ -17,6 +17,7 @@ from support.restructured import everywhere, native, run_program
 from graphopt.hlo import Graph, apply_restructures, build_graph, rewrite
 from graphopt.hlo.restructure import CODE, RESTRUCTURES
 from graphopt.hlo.restructure.rows.turned.regions import Region, region_of
+from graphopt.jax_private import hlo_from_text
 from graphopt.measure import compare_outputs, compile_with
 
 NAME = "dot-turned"
@@ -247,3 +248,44 @@ def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
         return jax.lax.scan(step, b, None, length=5)
 
     return fn, (table(count, columns),)
+
+
+ORDERED = """\
+HloModule ordered, is_scheduled=true
+
+ENTRY main {
+  x = f32[50,6]{1,0} parameter(0)
+  w = f32[50,6]{1,0} parameter(1)
+  b = f32[6,4]{1,0} parameter(2)
+  first = f32[50,4]{1,0} dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  other = f32[6,4]{1,0} negate(b)
+  second = f32[50,4]{1,0} dot(w, other), lhs_contracting_dims={1}, rhs_contracting_dims={0}, CONTROL
+  both = f32[50,4]{1,0} add(first, second)
+  ROOT out = f32[4,6]{1,0} dot(both, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.mark.parametrize("control, legal", [("control-predecessors={first}", 0), ("", 2)])
+def test_a_region_is_turned_as_a_whole_or_not_at_all(control: str, legal: int) -> None:
+    text = ORDERED.replace(", CONTROL", f", {control}" if control else "")
+    graph = build_graph(hlo_from_text(text), MACHINE)
+    assert graph.masks.restructure[:, CODE[NAME]].sum() == legal
+
+
+COLUMN_MAJOR_RESULT = """\
+HloModule columns, is_scheduled=true
+
+ENTRY main {
+  x = f32[50,6]{1,0} parameter(0)
+  b = f32[6,4]{1,0} parameter(1)
+  d = f32[50,4]{1,0} dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = f32[4,50]{0,1} transpose(d), dimensions={1,0}
+}
+"""
+
+
+def test_a_result_by_columns_keeps_its_layout():
+    graph = build_graph(hlo_from_text(COLUMN_MAJOR_RESULT), MACHINE)
+    dot = next(i for i, op in enumerate(graph.ops) if op.name == "dot")
+    assert region_of(graph, dot) == "turned-exit"
