@@ -8,8 +8,9 @@ is turned then, is small.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.restructure.rows.dot_blocks import product_of
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.values import Value, array_shape
@@ -31,19 +32,21 @@ def forbids(candidate: Candidate) -> str | None:
 def expand(site: Site) -> Value:
     """The product of the right operand by the left one, its last two dimensions exchanged."""
     a, b = site.operands
-    numbers = site.instruction.dot_dimension_numbers
     shape = site.instruction.shape
     *batch, rows, columns = shape.dimensions
-    product = site.block.add(
-        "dot",
-        array_shape(shape.element_type, [*batch, columns, rows]),
-        (b, a),
-        dot_dimension_numbers={
-            "lhs_batch_dimensions": list(numbers.rhs_batch_dimensions),
-            "rhs_batch_dimensions": list(numbers.lhs_batch_dimensions),
-            "lhs_contracting_dimensions": list(numbers.rhs_contracting_dimensions),
-            "rhs_contracting_dimensions": list(numbers.lhs_contracting_dimensions),
-        },
-    )
+    turned = array_shape(shape.element_type, [*batch, columns, rows])
+    product = site.block.clone(swapped(site.instruction), (b, a), turned)
     n = len(batch)
     return site.block.transpose(product, (*range(n), n + 1, n))
+
+
+def swapped(dot: Any) -> Any:
+    """A dot with its operands in the other order; operands and result are not set."""
+    out = HloInstructionProto(opcode="dot")
+    out.shape.CopyFrom(dot.shape)
+    numbers, given = out.dot_dimension_numbers, dot.dot_dimension_numbers
+    numbers.lhs_batch_dimensions.extend(given.rhs_batch_dimensions)
+    numbers.rhs_batch_dimensions.extend(given.lhs_batch_dimensions)
+    numbers.lhs_contracting_dimensions.extend(given.rhs_contracting_dimensions)
+    numbers.rhs_contracting_dimensions.extend(given.lhs_contracting_dimensions)
+    return out

@@ -10,12 +10,12 @@ turned first, in a loop that keeps it once for all iterations
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from graphopt.hlo.module.proto import HloInstructionProto
 from graphopt.hlo.restructure.rows import dot_blocks
+from graphopt.hlo.restructure.rows.dot_swap import swapped
 from graphopt.hlo.restructure.rows.turned.regions import RULES as RULES
-from graphopt.hlo.restructure.rows.turned.regions import Region, edited_nodes, region_of
+from graphopt.hlo.restructure.rows.turned.regions import Region, region_of
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.values import Value, array_shape
 
@@ -37,7 +37,8 @@ def along(candidate: Candidate) -> list[int]:
 
 def edits(candidate: Candidate) -> list[int]:
     """All nodes whose instructions are written in another way."""
-    return list(edited_nodes(candidate.graph, candidate.node))
+    found = region_of(candidate.graph, candidate.node)
+    return list(found.nodes) if isinstance(found, Region) else []
 
 
 def expand(site: Site) -> Value:
@@ -65,15 +66,3 @@ def expand(site: Site) -> Value:
 def stays_plain(product: dot_blocks.Product) -> bool:
     """True for a product that is not cut into blocks when it is turned."""
     return product.inner <= WRITTEN_OUT or product.block is None
-
-
-def swapped(dot: Any) -> Any:
-    """A dot with its operands in the other order; operands and result are not set."""
-    out = HloInstructionProto(opcode="dot")
-    out.shape.CopyFrom(dot.shape)
-    numbers, given = out.dot_dimension_numbers, dot.dot_dimension_numbers
-    numbers.lhs_batch_dimensions.extend(given.rhs_batch_dimensions)
-    numbers.rhs_batch_dimensions.extend(given.lhs_batch_dimensions)
-    numbers.lhs_contracting_dimensions.extend(given.rhs_contracting_dimensions)
-    numbers.rhs_contracting_dimensions.extend(given.lhs_contracting_dimensions)
-    return out

@@ -229,9 +229,3 @@ class _Growing:
         canonical = product_of(self.graph.source.protos[dot], *dims) is not None
         batch = len(numbers.lhs_batch_dimensions)
         return left != right and canonical and batch == rank - 2 and len(summed) == 1
-
-
-def edited_nodes(graph: Graph, dot: int) -> tuple[int, ...]:
-    """Nodes that must not stand in kernels of a library when a product is turned."""
-    region = region_of(graph, dot)
-    return region.nodes if isinstance(region, Region) else ()
