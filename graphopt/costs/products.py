@@ -33,8 +33,8 @@ class ProductCosts:
         runtime_ns: by the runtime where XLA calls the library: in loops of its own, or shared between cores
             where the library uses one; None if it does neither, or sums too roughly.
         swapped_ns: by the runtime with the operands in the other order; None where that was never faster.
-        turned: nanoseconds in native code of forms that are legal because a loop keeps an operand, or that
-            differ because values around it are turned, by row; they stand in place of the others.
+        turned: nanoseconds in native code by row, in place of the others: of forms that cost less because a
+            loop keeps an operand, of long sums along rows, and of all where values around it are turned.
         sharing: how many threads take part where the library or the runtime computes it.
     """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from graphopt.hlo.graph.buffers import Buffers, Value
-from graphopt.hlo.graph.targets import Path, donated_results, updated_parameter
+from graphopt.hlo.graph.targets import Path, donated_results, updated_parameters
 from graphopt.hlo.module.index import ComputationIndex, Instruction, ModuleIndex, Role, leaf_paths
 
 Taken = Mapping[Path, set[Value]]
@@ -90,7 +90,7 @@ class ResultBuffers:
         elif instruction.opcode == "while":
             updated = [t for t in self._targets(computation, instruction) if t[1] == path]
         elif instruction.opcode == "fusion":
-            updated = self._updated_by(instruction, path)
+            updated = [(number, ()) for number in self._updated_by(instruction, path)]
         elif instruction.opcode == "dynamic-update-slice":
             updated = [(0, ())]
         elif instruction.opcode == "scatter":
@@ -111,12 +111,12 @@ class ResultBuffers:
                     found.append((operand, own))
         return found
 
-    def _updated_by(self, fusion: Instruction, path: Path) -> list[tuple[int, Path]]:
-        """The operand that a kernel updates in place as one of its results."""
+    def _updated_by(self, fusion: Instruction, path: Path) -> list[int]:
+        """The operands that a kernel updates in place as one of its results."""
         fused = self.module.computations[fusion.called[0]]
-        output = fused.by_id[fused.root].operands[path[0]] if path else fused.root
-        parameter = updated_parameter(fused, output)
-        return [] if parameter is None else [(parameter, ())]
+        root = fused.by_id[fused.root]
+        output = root.operands[path[0]] if root.opcode == "tuple" else fused.root
+        return updated_parameters(fused, output)
 
     def _taken(self, computation: ComputationIndex) -> Taken:
         """Whose buffers the results of a computation take; paths that take none are left out."""

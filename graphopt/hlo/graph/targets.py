@@ -20,27 +20,18 @@ def donated_results(module: ModuleIndex) -> list[tuple[int, Path, Path]]:
 def fusion_targets(fused: ComputationIndex) -> list[int]:
     """Parameter numbers that a fused computation updates in place (XLA's rule for fusions)."""
     root = fused.by_id[fused.root]
-    outputs = list(root.operands) if root.opcode == "tuple" else [fused.root]
-    targets = []
-    for output in outputs:
-        source = skip_bitcasts(fused, output)
-        if source.opcode not in ("dynamic-update-slice", "scatter"):
-            continue
-        count = 1 if source.opcode != "scatter" else (len(source.operands) - 1) // 2
-        for operand in source.operands[:count]:
-            target = skip_bitcasts(fused, operand)
-            if target.opcode == "parameter":
-                targets.append(int(target.proto.parameter_number))
-    return targets
+    outputs = root.operands if root.opcode == "tuple" else [fused.root]
+    return [number for output in outputs for number in updated_parameters(fused, output)]
 
 
-def updated_parameter(fused: ComputationIndex, output: int) -> int | None:
-    """Number of the parameter that a fused computation updates in place as `output`; None if it does not."""
+def updated_parameters(fused: ComputationIndex, output: int) -> list[int]:
+    """Numbers of the parameters that a fused computation updates in place as one of its outputs."""
     source = skip_bitcasts(fused, output)
     if source.opcode not in ("dynamic-update-slice", "scatter"):
-        return None
-    target = skip_bitcasts(fused, source.operands[0])
-    return int(target.proto.parameter_number) if target.opcode == "parameter" else None
+        return []
+    count = 1 if source.opcode != "scatter" else (len(source.operands) - 1) // 2
+    targets = (skip_bitcasts(fused, operand) for operand in source.operands[:count])
+    return [int(t.proto.parameter_number) for t in targets if t.opcode == "parameter"]
 
 
 def skip_bitcasts(computation: ComputationIndex, local: int) -> Instruction:
