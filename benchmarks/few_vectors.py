@@ -3,10 +3,11 @@
     python -m benchmarks.few_vectors
     python -m benchmarks.few_vectors --sums
 
-The first table has loops over a matrix that stays: slopes of a logistic regression for several chains, and a
-network of two layers for several states. Each is run by XLA's own kernels, as one native function in the best
-forms for the order that everything has, and as graphopt decides. The second table (``--sums``) has a product
-in native code, in all its forms, by the length of its sum; other orders are made ahead of the loop.
+The first table has loops over a matrix that stays: slopes of a logistic regression for several chains, a
+network of two layers and recurrent cells for several states. Each is run by XLA's own kernels, as one native
+function in the best forms for the order that everything has, and as graphopt decides. The second table
+(``--sums``) has a product in native code, in all its forms, by the length of its sum; other orders are made
+ahead of the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import argparse
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,6 +49,9 @@ SIZES: Final = [
 ]
 """Vectors, rows and columns of the matrix."""
 
+CELL_SIZES: Final = [(2, 24, 8), (4, 48, 16), (8, 48, 16), (4, 96, 32), (8, 96, 32), (16, 192, 64)]
+"""The same for the weights of recurrent cells."""
+
 SUMS: Final = (32, 40, 48, 50, 56, 60, 64, 80, 96, 128, 200)
 """Lengths of a sum."""
 
@@ -77,15 +82,57 @@ def layers(x: Any, y: Any, b: Any) -> Any:
     return lax.fori_loop(0, TIMES, lambda _, b: b + 0.1 * jax.vmap(move)(b), b)
 
 
-PROGRAMS: Final[dict[str, Callable[..., Any]]] = {"slopes": slopes, "layers": layers}
+def cells(state_w: Any, input_w: Any, h: Any) -> Any:
+    """Recurrent cells with gates (GRU), each of which sees a part of its own state."""
+
+    def cell(h: Any) -> Any:
+        of_state = jnp.split(state_w @ h, 3)
+        of_input = jnp.split(input_w @ h[: input_w.shape[1]], 3)
+        reset, keep = (
+            jax.nn.sigmoid(a + b) for a, b in zip(of_state[:2], of_input[:2], strict=True)
+        )
+        fresh = jnp.tanh(of_input[2] + reset * of_state[2])
+        return keep * h + (1.0 - keep) * fresh
+
+    return lax.fori_loop(0, TIMES, lambda _, h: jax.vmap(cell)(h), h)
 
 
-def inputs_of(vectors: int, rows: int, columns: int) -> tuple[Any, ...]:
+def table_inputs(vectors: int, rows: int, columns: int) -> tuple[Any, ...]:
     """Matrix, targets and vectors."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, columns)) / columns
     y = rng.random(rows) > 0.5
     return x.astype(np.float32), y.astype(np.float32), np.ones((vectors, columns), np.float32)
+
+
+def cell_inputs(vectors: int, rows: int, columns: int) -> tuple[Any, ...]:
+    """Weights for the state, weights for the input, states."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(rows, columns + 4)).astype(np.float32) / columns
+    states = rng.normal(size=(vectors, columns)).astype(np.float32)
+    return weights[:, :-4], weights[:, -4:], states
+
+
+@dataclass(frozen=True)
+class Program:
+    """A loop over several vectors at once.
+
+    Attributes:
+        fn: of a matrix, what goes with it, and vectors.
+        inputs: vectors, rows, columns -> its arguments.
+        sizes: vectors, rows and columns of the matrix.
+    """
+
+    fn: Callable[..., Any]
+    inputs: Callable[[int, int, int], tuple[Any, ...]]
+    sizes: Sequence[tuple[int, int, int]]
+
+
+PROGRAMS: Final[dict[str, Program]] = {
+    "slopes": Program(slopes, table_inputs, SIZES),
+    "layers": Program(layers, table_inputs, SIZES),
+    "cells": Program(cells, cell_inputs, CELL_SIZES),
+}
 
 
 def median_us(runner: Runner, decisions: Decisions | None) -> float:
@@ -123,16 +170,16 @@ def best_before(runner: Runner, graph: Graph) -> float:
 
 
 def print_programs(store: Store) -> None:
-    """A Markdown table of both programs."""
+    """A Markdown table of all programs."""
     print(
         "| program | vectors | rows, columns | XLA, us per iteration | native, orders as they are "
         "| graphopt | over XLA |"
     )
     print("|" + " --- |" * 7)
-    cases = [(name, sizes) for name in PROGRAMS for sizes in SIZES]
+    cases = [(name, p, sizes) for name, p in PROGRAMS.items() for sizes in p.sizes]
     with counted(cases, "programs measured") as rest:
-        for name, sizes in rest:
-            data, inputs = make_subject(PROGRAMS[name], inputs_of(*sizes), name=name).modules[0]
+        for name, program, sizes in rest:
+            data, inputs = make_subject(program.fn, program.inputs(*sizes), name=name).modules[0]
             graph = build_graph(data)
             with Runner(data, inputs, store) as runner:
                 runner.start()

@@ -87,3 +87,26 @@ def _actors() -> Built:
         return out
 
     return fn, (normal(64, 5), normal(5, 64, seed=1), normal(64, seed=2), normal(3, 5, seed=3))
+
+
+@SHARED.register(
+    "gates",
+    family="loop",
+    description="gradients of a gated recurrent cell for three f32[7] states",
+)
+def _gates() -> Built:
+    def fn(state_w: Array, input_w: Array, state: Array, inputs: Array) -> tuple[Array, Array]:
+        def cell(state: Array, x: Array) -> tuple[Array, None]:
+            keep, reset, new = jnp.split(input_w @ x, 3)
+            gates = jax.nn.sigmoid(state_w[:14] @ state + jnp.concatenate([keep, reset]))
+            fresh = jnp.tanh(new + gates[7:] * (state_w[14:] @ state))
+            return gates[:7] * state + (1.0 - gates[:7]) * fresh, None
+
+        def loss(state: Array, inputs: Array) -> Array:
+            return jnp.sum(lax.scan(cell, state, inputs)[0] ** 2)
+
+        out: tuple[Array, Array] = jax.vmap(jax.value_and_grad(loss))(state, inputs)
+        return out
+
+    weights = 0.3 * normal(21, 7), 0.3 * normal(21, 5, seed=1)
+    return fn, (*weights, normal(3, 7, seed=2), normal(3, 9, 5, seed=3))

@@ -158,8 +158,12 @@ class _Body:
         if instruction.opcode == "transpose":
             self._no_longer_turns(instruction, dims)
             return
-        if instruction.opcode in ("broadcast", "iota"):
+        if instruction.opcode in ("broadcast", "iota", "concatenate"):
             instruction.dimensions[:] = exchanged(instruction.dimensions, len(dims))
+        elif instruction.opcode == "slice":
+            _exchange_last(instruction.slice_dimensions)
+        elif instruction.opcode == "pad":
+            _exchange_last(instruction.padding_config.dimensions)
         instruction.shape.CopyFrom(array_shape(instruction.shape.element_type, dims))
 
     def _no_longer_turns(self, transposition: Any, dims: list[int]) -> None:
@@ -168,3 +172,10 @@ class _Body:
         transposition.ClearField("dimensions")
         dtype = transposition.shape.element_type
         transposition.shape.CopyFrom(array_shape(dtype, dims))
+
+
+def _exchange_last(per_dimension: Any) -> None:
+    """Exchanges the last two messages of a field that has one for each dimension."""
+    before = type(per_dimension[-1]).FromString(per_dimension[-1].SerializeToString())
+    per_dimension[-1].CopyFrom(per_dimension[-2])
+    per_dimension[-2].CopyFrom(before)

@@ -1,9 +1,9 @@
 """What is computed of a product of a matrix and a few vectors, element by element, up to where it ends.
 
 Under ``vmap`` a matrix times a vector becomes a matrix times a few of them, and the result has a row for each
-row of the matrix, of only a few elements. Everything that is computed of it element by element can as well
-have a row for each vector: a *region*, between the products that begin it and what ends it, products, sums
-and transpositions. Those read one order as well as the other.
+row of the matrix, of only a few elements. Everything that is computed of it element by element, or of parts
+of it, can as well have a row for each vector: a *region*, between the products that begin it and what ends
+it, products, sums and transpositions. Those read one order as well as the other.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ RULES: Final = {
 _BEGINNINGS: Final = frozenset({"dot", "broadcast", "iota", "transpose"})
 """Operations that begin a region: what they read has no part in it by that."""
 
+_PARTS: Final = frozenset({"slice", "concatenate", "pad"})
+"""Operations that take an array apart or put it together, such as the gates of a recurrent network."""
+
 
 @dataclass(frozen=True)
 class Region:
@@ -48,7 +51,7 @@ class Region:
 
     Attributes:
         dots: products that begin it.
-        inside: elementwise operations, broadcasts, and transpositions into it, all of the products' shape.
+        inside: elementwise operations, broadcasts, parts, and transpositions into it.
         ends: products, sums and transpositions that read it.
     """
 
@@ -111,7 +114,7 @@ class _Growing:
 
     def __init__(self, graph: Graph, dot: int) -> None:
         self.graph = graph
-        self.dims = graph.dim_lists[dot]
+        self.rank = len(graph.dim_lists[dot])
         self.computation = graph.computation[dot]
         self.root = graph.computations[self.computation].root
         self.nodes = [dot]
@@ -128,6 +131,8 @@ class _Growing:
             rule = self._operands(node) or self._users(node)
             if rule is not None:
                 return rule
+        if not self.known.isdisjoint(n for n in self.ends if self.graph.ops[n].name != "dot"):
+            return "turned-exit"  # it turns what would be turned before and behind it
         names = [self.graph.ops[node].name for node in self.nodes]
         pairs = list(zip(self.nodes, names, strict=True))
         return Region(
@@ -137,13 +142,13 @@ class _Growing:
         )
 
     def _operands(self, node: int) -> str | None:
-        """Takes in what an elementwise operation reads."""
+        """Takes in what an elementwise operation, or one that makes parts, reads."""
         op = self.graph.ops[node]
         if op.name in _BEGINNINGS:
             return None
         for operand in self.graph.operand_lists[node]:
             if not self.graph.dim_lists[operand]:
-                continue  # a scalar that is selected by, or clamped to
+                continue  # a scalar that is selected by, clamped to or filled in
             if not self._belongs(operand) and not self._may_begin(operand):
                 return "turned-entry"
             self._take(operand)
@@ -154,7 +159,7 @@ class _Growing:
         if node == self.root:
             return "turned-exit"
         for user in self.graph.user_lists[node]:
-            if self._belongs(user):
+            if self.graph.ops[user].name != "transpose" and self._belongs(user):
                 self._take(user)
             elif self._may_end(user, node):
                 self.ends[user] = None
@@ -168,10 +173,13 @@ class _Growing:
             self.nodes.append(node)
 
     def _belongs(self, node: int) -> bool:
-        """True for elementwise operations, broadcasts along one of the two dimensions, and transpositions."""
-        graph, rank = self.graph, len(self.dims)
-        op = graph.ops[node]
-        if graph.dim_lists[node] != self.dims:
+        """True for elementwise operations, parts, broadcasts along one of two dimensions, and transpositions.
+
+        As many rows as columns are in none: turned values are told by their dimensions.
+        """
+        graph, rank = self.graph, self.rank
+        op, dims = graph.ops[node], graph.dim_lists[node]
+        if len(dims) != rank or dims[-1] == dims[-2]:
             return False
         if op.name == "transpose":
             return self._only_turns(node)
@@ -182,17 +190,17 @@ class _Growing:
         if op.name == "copy":  # others are there to be overwritten
             (source,) = graph.operand_lists[node]
             return graph.ops[source].name == "transpose" and self._belongs(source)
-        return op.name == "iota" or op.kind is OpKind.ELEMENTWISE
+        return op.name == "iota" or op.name in _PARTS or op.kind is OpKind.ELEMENTWISE
 
     def _may_begin(self, node: int) -> bool:
-        return self.graph.dim_lists[node] == self.dims and begins(self.graph, node)
+        return len(self.graph.dim_lists[node]) == self.rank and begins(self.graph, node)
 
     def _only_turns(self, node: int) -> bool:
         """True for a transposition of the last two dimensions between arrays in row-major order.
 
         XLA writes many as arrays in column-major order, with the copy into row-major order behind them.
         """
-        graph, rank = self.graph, len(self.dims)
+        graph, rank = self.graph, self.rank
         dimensions = list(graph.source.protos[node].dimensions)
         if dimensions != exchanged(range(rank), rank):
             return False
@@ -205,7 +213,7 @@ class _Growing:
 
     def _may_end(self, user: int, node: int) -> bool:
         """True for what reads a node of the region in one order as well as in the other."""
-        graph, rank = self.graph, len(self.dims)
+        graph, rank = self.graph, self.rank
         name, proto = graph.ops[user].name, graph.source.protos[user]
         if graph.computation[user] != self.computation:
             return False
@@ -224,8 +232,7 @@ class _Growing:
         summed: Sequence[int] = numbers.lhs_contracting_dimensions
         if left != node:
             summed = numbers.rhs_contracting_dimensions
-        rank = len(self.dims)
         dims = [self.graph.dim_lists[o] for o in (left, right)]
         canonical = product_of(self.graph.source.protos[dot], *dims) is not None
         batch = len(numbers.lhs_batch_dimensions)
-        return left != right and canonical and batch == rank - 2 and len(summed) == 1
+        return left != right and canonical and batch == self.rank - 2 and len(summed) == 1

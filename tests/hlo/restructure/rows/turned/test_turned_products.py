@@ -84,6 +84,32 @@ def ensemble(w: Any, b: Any) -> Any:
     return jax.lax.fori_loop(0, 5, step, b)
 
 
+def gates(w: Any, u: Any, b: Any) -> Any:
+    """A recurrent cell: parts of products, and parts put together."""
+
+    def cell(b: Any) -> Any:
+        keep, reset, new = jnp.split(w @ b, 3)
+        fresh = jnp.tanh(new + jax.nn.sigmoid(reset) * (u @ b))
+        both = jnp.concatenate([jax.nn.sigmoid(keep), fresh])
+        return 0.5 * both[:6] * b + 0.5 * both[6:]
+
+    return jax.lax.fori_loop(0, 6, lambda _, b: jax.vmap(cell)(b), b)
+
+
+def padded(x: Any, b: Any) -> Any:
+    """Every other element of a product, with others around and between them."""
+
+    def step(_: Any, b: Any) -> Any:
+        def one(b: Any) -> Any:
+            z = jnp.tanh(x @ b)
+            spread = jax.lax.pad(z[1::2], jnp.float32(0.5), [(1, 3, 1)])
+            return 0.9 * b + x.T @ (spread[:50] * z) - x.T[:, 3:47] @ z[2:46]
+
+        return jax.vmap(one)(b)
+
+    return jax.lax.fori_loop(0, 5, step, b)
+
+
 def once(x: Any, y: Any, b: Any) -> Any:
     """No loop at all."""
     return jnp.exp(x @ b.T - y[:, None]).T @ x
@@ -96,6 +122,8 @@ PROGRAMS: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "two": (two, (table(6, 50), X, table(50, 6), B)),
     "own data": (own_data, (X, table(4, 50), B)),
     "ensemble": (ensemble, (table(3, 40, 6), table(3, 4, 6))),
+    "gates": (gates, (table(18, 6), table(6, 6), B)),
+    "padded": (padded, (X, B)),
     "once": (once, (X, Y, B)),
 }
 
@@ -172,6 +200,9 @@ def one_result(rows: int, columns: int, of: Callable[[Any], Any]) -> str | None:
         (40, 40, lambda z: jnp.tanh(z).sum(0), "turned-shape"),
         (80, 33, lambda z: jnp.tanh(z).sum(0), "turned-shape"),
         (40, 4, jnp.tanh, "turned-exit"),
+        (40, 4, lambda z: jnp.tanh(z)[3:9].sum(0), None),
+        (40, 4, lambda z: jnp.concatenate([z[30:], jnp.sin(z[:9])]).sum(0), None),
+        (30, 5, lambda z: jnp.pad(z, ((1, 1), (2, 1)), constant_values=2.0).sum(0), None),
         (40, 4, lambda z: jnp.tanh(z)[3:7].sum(0), "turned-exit"),
         (40, 4, lambda z: jnp.sort(z, 0)[:3].sum(0), "turned-exit"),
         (30, 4, lambda z: (z + z[::-1]).sum(0), "turned-exit"),
@@ -221,7 +252,9 @@ def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
     )
     kinds = draw(
         st.lists(
-            st.sampled_from(["slope", "layer", "gate", "loss", "batch"]), min_size=1, max_size=3
+            st.sampled_from(["slope", "layer", "gate", "loss", "batch", "parts"]),
+            min_size=1,
+            max_size=3,
         )
     )
     x, v, y = table(rows, columns), table(columns, rows), table(rows)
@@ -236,6 +269,15 @@ def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
             return 0.9 * b + 0.1 * jnp.where(x[:, :1] > 0.0, z, act(z)).T @ x
         if kind == "loss":
             return b - 0.1 * jax.vmap(jax.grad(lambda b: (act(x @ b) * y).sum()))(b)
+        if kind == "parts":
+            half = rows // 2
+
+            def parts(b: Any) -> Any:
+                z = x @ b
+                ends = jnp.concatenate([act(z[-half:]), z[:half]])
+                return v @ jnp.pad(ends, (0, rows - 2 * half))
+
+            return 0.9 * b + 0.1 * jax.vmap(parts)(b)
         weights = jnp.stack([x, -x])
         return 0.9 * b + 0.1 * jax.vmap(lambda w: (w.T @ act(w @ b.T)).T)(weights).mean(0)
 
