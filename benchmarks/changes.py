@@ -103,21 +103,25 @@ def keep(folder: Path, specs: list[str], only: str) -> None:
             jax.clear_caches()
 
 
-def kept(folder: Path, only: str) -> Iterator[Kept]:
+def graphs(folder: Path, only: str) -> Iterator[tuple[Path, Graph]]:
     """All modules of a folder whose names match."""
     for path in sorted(folder.glob("*.pb")):
         if re.search(only, path.stem):
-            graph = build_graph(path.read_bytes(), allow_donation=True)
-            text = path.with_suffix(".json").read_text()
-            yield Kept(path, graph, decode_decisions(graph, text))
+            yield path, build_graph(path.read_bytes(), allow_donation=True)
+
+
+def kept(folder: Path, only: str) -> Iterator[Kept]:
+    """The same with their kept decisions."""
+    for path, graph in graphs(folder, only):
+        text = path.with_suffix(".json").read_text()
+        yield Kept(path, graph, decode_decisions(graph, text))
 
 
 def accept(folder: Path, only: str) -> None:
-    """Stores the decisions of the code as it is."""
-    with counted(kept(folder, only), "modules decided") as rest:
-        for module in rest:
-            text = encode_decisions(module.graph, decided(module.graph))
-            module.path.with_suffix(".json").write_text(text)
+    """Stores the decisions of the code as it is, also where the kept ones name nodes that it has no more."""
+    with counted(graphs(folder, only), "modules decided") as rest:
+        for path, graph in rest:
+            path.with_suffix(".json").write_text(encode_decisions(graph, decided(graph)))
 
 
 def time_one(module: Kept, wanted: Decisions, budget_s: float) -> tuple[float, float] | str:

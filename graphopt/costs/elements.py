@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.layouts import innermost
+from graphopt.hlo.graph.layouts import VECTOR, innermost
 from graphopt.hlo.graph.tiled import holds_complex
 from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.module.proto import DType
@@ -44,6 +44,21 @@ def element_ns(
     if op.name in costs.function_ns:
         return costs.function_ns[op.name][wide]
     return op.cost * (1 + wide) / operations
+
+
+def ends_ns(graph: Graph, members: Iterable[int], length: int, costs: CpuCosts) -> float:
+    """Nanoseconds of the end of a row that does not fill a vector: functions of its elements are scalar code.
+
+    Args:
+        graph: of the program.
+        members: what is computed of each element.
+        length: of the row; rows shorter than a vector are written out.
+        costs: of the machine.
+    """
+    left = length % VECTOR if length > VECTOR else 0
+    functions = (node for node in members if graph.ops[node].name in costs.function_ns)
+    scalar = sum(element_ns(graph, node, costs=costs) for node in functions) if left else 0.0
+    return left * costs.row_end_function * scalar
 
 
 def divides_by_constant(graph: Graph, node: int) -> bool:

@@ -17,6 +17,7 @@ from graphopt.costs import evaluations
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
 from graphopt.costs.rows import moves_extra
+from graphopt.costs.sliced_reductions import sliced_costs
 from graphopt.costs.turned_products import TurnedForms
 from graphopt.costs.work import all_windows, library_extra, node_work, tiled_extra
 from graphopt.hlo import Graph
@@ -110,6 +111,7 @@ class CostModel:
         self.loop_extra = library_extra(graph, self.costs)
         self.in_native = moves_extra(graph, self.costs) | tiled_extra(graph, self.costs)
         self.windows = all_windows(graph, self.costs)
+        self.sliced = sliced_costs(graph, self.costs)
         self.work = node_work(graph, self.costs, self.loop_extra, self.windows)
         self._products: dict[int, ProductCosts] = {}
         self._turned = TurnedForms(graph, self.costs)
@@ -177,6 +179,8 @@ class CostModel:
             total.lost_ns += max(0.0, product.native_ns - product.library_ns)
         if node in self.windows:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
+        if node in self.sliced:
+            total.reduced_ns -= self.sliced[node].saved_ns
         total.work_ns += self.work[node]
         longer_ns = self.in_native.get(node, 0.0)
         total.reduced_ns += self.loop_extra.get(node, 0.0) + longer_ns

@@ -20,6 +20,7 @@ DISPATCH: Final = "python -m benchmarks.dispatch"
 CALIBRATE: Final = "graphopt doctor --calibrate"
 RATES: Final = "python -m benchmarks.rates"
 QUOTIENTS: Final = f"{RATES} --quotients"
+ROWS: Final = "python -m benchmarks.rows"
 KERNELS: Final = "python -m benchmarks.kernels"
 REDUCTIONS: Final = "python -m benchmarks.kernels --reductions"
 CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
@@ -185,6 +186,28 @@ class CpuCosts(ProductFacts):
     tree_copied_ns: float = fact(0.2, "ns per element", "Copies and their sums, saved too", RATES)
     native_tree_ns: float = fact(
         0.2, "ns per element", "What a tree saves in native code, where sums wait for each addition"
+    )
+
+    row_sum_ns: float = fact(
+        0.2,
+        "ns per element",
+        "A sum of a row of floats in native code, where each waits for the last",
+        ROWS,
+    )
+    row_sum_least_ns: float = fact(10.0, "ns per row", "The same of short rows, at least", ROWS)
+    row_extreme_ns: float = fact(
+        0.8, "ns per element", "A maximum or minimum of a row of floats there", ROWS
+    )
+    sliced_ns: float = fact(0.08, "ns per element", "Either in slices, combined first", ROWS)
+    sliced_row_ns: float = fact(10.0, "ns per row", "The last slice of either", ROWS)
+    row_end_ns: float = fact(
+        5.0,
+        "ns per row",
+        "The end of a row of an elementwise kernel that does not fill a vector",
+        ROWS,
+    )
+    row_end_function: float = fact(
+        15.0, "times", "What a function of one element takes there, in scalar code", ROWS
     )
 
     # Windows.

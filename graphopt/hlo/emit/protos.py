@@ -10,6 +10,7 @@ from graphopt.hlo.graph.tiled import may_be_one_tile
 from graphopt.hlo.graph.walks import own_kernel
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import ComputationIndex, ModuleIndex, Role
+from graphopt.hlo.module.layouts import flat_shape
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
@@ -126,6 +127,8 @@ class Scope:
         self.id = int(proto.id)
         self._instructions = proto.instructions
         self._count = 0
+        self._flat: dict[int, int] = {}
+        """Id of an array -> that of the same memory under one dimension."""
 
     def add(self, name: str, operands: Sequence[int]) -> Any:
         """A new instruction without opcode and shape."""
@@ -185,6 +188,21 @@ class Scope:
         instruction.shape.CopyFrom(source.shape.tuple_shapes[position])
         return instruction
 
+    def flat(self, operand: int) -> int:
+        """An array under one dimension; numbers as they are."""
+        shape = self.proto.instructions[operand - 1].shape
+        if len(shape.dimensions) < 2:
+            return operand
+        if operand not in self._flat:
+            self._flat[operand] = self._add_like("bitcast", (operand,), flat_shape(shape), "flat")
+        return self._flat[operand]
+
+    def unflat(self, operand: int, shape: Any) -> int:
+        """An array of one dimension under others."""
+        out = self._add_like("bitcast", (operand,), shape, "flat")
+        self._flat[out] = operand
+        return out
+
     def add_mark(self, operand: int) -> int:
         """An instruction that changes nothing and that only XLA's loop code generator takes.
 
@@ -202,9 +220,11 @@ class Scope:
         imaginary = self._add_like("imag", (operand,), reals)
         return self._add_like("complex", (marked, imaginary), shape)
 
-    def _add_like(self, opcode: str, operands: tuple[int, ...], shape: Any) -> int:
-        """An operation of a kernel's own, with a shape like another's."""
-        instruction = self.add("loop_kernel", operands)
+    def _add_like(
+        self, opcode: str, operands: tuple[int, ...], shape: Any, name: str = "loop_kernel"
+    ) -> int:
+        """An operation that is in no graph, with a shape like another's."""
+        instruction = self.add(name, operands)
         instruction.opcode = opcode
         instruction.shape.CopyFrom(shape)
         return int(instruction.id)
@@ -246,7 +266,8 @@ def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> An
         scope.module.module.computations.add().CopyFrom(body.proto)
         scope.module.copied[body.id] = body
     name = f"{graph.ops[root].name.replace('-', '_')}_fusion"
-    fusion = scope.add(name, [values[o] for o in operands])
+    read = [values[o] for o in operands]
+    fusion = scope.add(name, [scope.flat(o) for o in read] if cluster.flat else read)
     fusion.opcode = "fusion"
     unit = graph.units[cluster.unit]
     fusion.fusion_kind = "kCustom" if unit.kind is UnitKind.LIBRARY else "kLoop"
@@ -254,13 +275,13 @@ def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> An
     fusion.backend_config = cluster_config(graph, cluster)
     if graph.source.protos[root].metadata:
         fusion.metadata = graph.source.protos[root].metadata
-    if len(cluster.outputs) == 1:
-        fusion.shape.CopyFrom(graph.source.shapes[root])
-        values[root] = int(fusion.id)
-        return fusion
-    fusion.shape.CopyFrom(_tuple_shape(graph, cluster.outputs))
+    fusion.shape.CopyFrom(body.program_shape.result if kept is None else graph.source.shapes[root])
     for position, output in enumerate(cluster.outputs):
-        values[output] = int(scope.add_element(int(fusion.id), position).id)
+        value = int(fusion.id)
+        if len(cluster.outputs) > 1:
+            value = int(scope.add_element(value, position).id)
+        shape = graph.source.shapes[output]
+        values[output] = scope.unflat(value, shape) if cluster.flat else value
     return fusion
 
 
@@ -270,7 +291,9 @@ def own_body(graph: Graph, cluster: Cluster) -> Body | None:
     The body must read each of its parameters, and no value twice: then it can be copied.
     """
     root = cluster.outputs[0]
-    if len(cluster.outputs) > 1 or cluster.loop_kernel or graph.default_fuse[root]:
+    if len(cluster.outputs) > 1 or cluster.loop_kernel or cluster.flat:
+        return None
+    if graph.default_fuse[root]:
         return None
     computations, source = graph.source.module.computations, graph.source
     body_id, local = source.instances[root][0]
@@ -295,13 +318,6 @@ def own_body(graph: Graph, cluster: Cluster) -> Body | None:
     return body, operands
 
 
-def _tuple_shape(graph: Graph, nodes: list[int]) -> Any:
-    shape = ShapeProto(element_type=DType.TUPLE)
-    for node in nodes:
-        shape.tuple_shapes.add().CopyFrom(graph.source.shapes[node])
-    return shape
-
-
 def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
     """The ``backend_config`` of a cluster: XLA's own where nothing changed."""
     unit = graph.units[cluster.unit]
@@ -315,11 +331,11 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
         and unit.threads > 1
         and not may_be_one_tile(graph, cluster.nodes, cluster.operands)
     ):
-        layout = tuple(graph.source.shapes[root].layout.minor_to_major)
+        shape = graph.source.shapes[root]
+        shape = flat_shape(shape) if cluster.flat else shape
+        dims, layout = tuple(shape.dimensions), tuple(shape.layout.minor_to_major)
         return backend_config.partition_config(
-            backend_config.split_outer_dimensions(
-                tuple(graph.dim_lists[root]), layout, unit.threads
-            )
+            backend_config.split_outer_dimensions(dims, layout, unit.threads)
         )
     return b""
 
@@ -330,12 +346,16 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     scope.proto.is_fusion_computation = True
     local: dict[int, int] = {}
     for number, operand in enumerate(cluster.operands):
-        local[operand] = scope.add_parameter(graph.source.shapes[operand], number)
+        shape = graph.source.shapes[operand]
+        local[operand] = scope.add_parameter(flat_shape(shape) if cluster.flat else shape, number)
     several = len(cluster.outputs) > 1
     operand_lists = graph.operand_lists
     if not several:
         for node in cluster.nodes:
-            local[node] = int(scope.add_node(node, [local[o] for o in operand_lists[node]]).id)
+            added = scope.add_node(node, [local[o] for o in operand_lists[node]])
+            local[node] = int(added.id)
+            if cluster.flat:
+                added.shape.CopyFrom(flat_shape(added.shape))
         root = local[cluster.outputs[0]]
         return scope.finish(scope.add_mark(root) if cluster.loop_kernel else root)
     equal: dict[tuple[object, ...], int] = {}
@@ -344,6 +364,9 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
         # One kernel computes an output and its recomputed twin once.
         key = (graph.source.attributes(node), tuple(operands), graph.source.called[node])
         if key not in equal:
-            equal[key] = int(scope.add_node(node, operands).id)
+            added = scope.add_node(node, operands)
+            equal[key] = int(added.id)
+            if cluster.flat:
+                added.shape.CopyFrom(flat_shape(added.shape))
         local[node] = equal[key]
     return scope.finish(int(scope.add_tuple([local[o] for o in cluster.outputs]).id))

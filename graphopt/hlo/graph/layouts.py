@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Final
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
-from graphopt.hlo.module.layouts import merges_dimensions
+from graphopt.hlo.module.layouts import memory_order, merges_dimensions
+from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.proto import DTYPE_BYTES, SUB_BYTE_DTYPES
+
+VECTOR: Final = 16
+"""Rows of a multiple of so many elements leave none over."""
+
+LONG_ROW: Final = 256
+"""In longer rows it does not matter what is left over."""
+
+_VIEWS: Final = frozenset({"bitcast", "reshape", "copy"})
 
 
 def innermost(graph: Graph, node: int) -> int | None:
@@ -67,3 +78,43 @@ def _joins_rows(graph: Graph, node: int) -> bool:
     inner = innermost(graph, node)
     first = graph.operand_lists[node][0]
     return inner is not None and graph.dim_lists[first][inner] != graph.dim_lists[node][inner]
+
+
+def leaves_ends(graph: Graph, root: int, members: Iterable[int], operands: Iterable[int]) -> bool:
+    """True for an elementwise kernel that leaves elements over in each row, and could do so only once.
+
+    XLA:CPU computes an array row by row, and what does not fill a vector at the end of a row one by one.
+    Where a kernel reads nothing but whole arrays and numbers, its arrays can as well have one dimension.
+
+    Args:
+        graph: of the program.
+        root: of the kernel.
+        members: all its nodes.
+        operands: what it reads from memory.
+    """
+    elements, length = int(graph.elements[root]), row(graph, root)
+    if elements == length or length % VECTOR == 0 or length > LONG_ROW:
+        return False
+    return all(_is_whole(graph, node, elements) for node in operands) and all(
+        _is_whole(graph, node, elements) and _keeps_order(graph, node) for node in members
+    )
+
+
+def _is_whole(graph: Graph, node: int, elements: int) -> bool:
+    """True for a number, and for an array of so many elements in row-major order."""
+    if int(graph.dtype[node]) not in DTYPE_BYTES.keys() - SUB_BYTE_DTYPES:
+        return False
+    if not graph.dim_lists[node]:
+        return True
+    order = memory_order(graph.source.shapes[node])
+    return int(graph.elements[node]) == elements and order == sorted(order, reverse=True)
+
+
+def _keeps_order(graph: Graph, node: int) -> bool:
+    """True for what computes every element from the elements at its own place, and from numbers."""
+    op = graph.ops[node]
+    if op.name == "broadcast":
+        return not graph.dim_lists[graph.operand_lists[node][0]]
+    if op.name == "constant":
+        return not graph.dim_lists[node]
+    return op.name in _VIEWS or op.kind is OpKind.ELEMENTWISE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,18 @@ def fused_into(graph: Graph, fuse: Sequence[bool] | NDArray[np.bool_], root: int
                 seen.add(operand)
                 found.append(operand)
     return found
+
+
+def inputs_of(graph: Graph, members: Collection[int]) -> list[int]:
+    """What a kernel reads from memory, each once.
+
+    Args:
+        graph: of the kernel.
+        members: all its nodes.
+    """
+    inside = set(members)
+    read = (operand for node in members for operand in graph.operand_lists[node])
+    return [operand for operand in dict.fromkeys(read) if operand not in inside]
 
 
 @per_graph

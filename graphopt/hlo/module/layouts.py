@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from math import prod
 from operator import mul
 from typing import Any
+
+from graphopt.hlo.module.proto import ShapeProto
 
 
 def memory_order(shape: Any) -> list[int]:
@@ -16,6 +19,18 @@ def memory_order(shape: Any) -> list[int]:
 def extents(shape: Any) -> list[int]:
     """Sizes of the dimensions in `memory_order`."""
     return [shape.dimensions[dimension] for dimension in memory_order(shape)]
+
+
+def flat_shape(shape: Any) -> Any:
+    """``ShapeProto`` of the elements of a row-major array under one dimension; that of a number as it is."""
+    if len(shape.dimensions) < 2:
+        return shape
+    flat = ShapeProto(element_type=shape.element_type)
+    flat.dimensions.append(prod(shape.dimensions))
+    flat.is_dynamic_dimension.append(False)
+    flat.layout.minor_to_major.append(0)
+    flat.layout.tail_padding_alignment_in_elements = 1
+    return flat
 
 
 def merges_dimensions(value: Any, view: Any) -> bool:

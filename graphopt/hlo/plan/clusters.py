@@ -16,6 +16,7 @@ import numpy as np
 
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
+from graphopt.hlo.graph.layouts import leaves_ends
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import own_kernel, window_size
 from graphopt.hlo.module.opcodes import OpKind
@@ -50,6 +51,7 @@ class Cluster:
         default: True if XLA made exactly this cluster for this unit.
         work: operations per execution (in units of `Op.cost`), recomputation included.
         loop_kernel: written so that XLA's loop code generator computes it, not its tiled one.
+        flat: written over one dimension (`graphopt.hlo.graph.layouts.leaves_ends`).
     """
 
     outputs: list[int]
@@ -59,6 +61,7 @@ class Cluster:
     default: bool = False
     work: float = 0.0
     loop_kernel: bool = False
+    flat: bool = False
 
 
 @dataclass
@@ -235,7 +238,16 @@ class ClusterFormer:
         cluster.default = same_unit and bool(exempt) and exempt.issuperset(cluster.nodes)
         cluster.default = cluster.default and len(exempt) == len(cluster.nodes)
         cluster.loop_kernel = self._is_loop_kernel(cluster)
+        cluster.flat = self._is_flat(cluster)
         return cluster
+
+    def _is_flat(self, cluster: Cluster) -> bool:
+        """True for kernels of one dimension: by XLA's loop code generator, in equal parts."""
+        root, unit = cluster.outputs[0], self.graph.units[cluster.unit]
+        looped = unit.kind is UnitKind.NATIVE or cluster.loop_kernel
+        if self.read_again or not looped or self.elements[root] % unit.threads:
+            return False
+        return leaves_ends(self.graph, root, cluster.nodes, cluster.operands)
 
     def _is_loop_kernel(self, cluster: Cluster) -> bool:
         """True for kernels that are written for XLA's loop generator: by decision, and all that are new."""

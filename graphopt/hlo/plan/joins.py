@@ -179,6 +179,7 @@ class _Joiner:
             o for o in dict.fromkeys([*into.operands, *joined.operands]) if o not in inside
         ]
         into.default = False
+        into.flat = into.flat and joined.flat
         into.work += joined.work
         self.merged_into[item] = partner
         items.operands[partner] = (items.operands[partner] | items.operands.pop(item)) - {partner}

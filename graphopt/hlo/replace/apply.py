@@ -37,7 +37,7 @@ from graphopt.hlo.restructure.writing.values import Value
 KEPT_RESULTS = 4
 """Restructured graphs remembered per graph."""
 
-_HOLDERS = frozenset({"tuple", "copy", "constant"})
+_PURE = frozenset({"tuple", "copy", "constant", "fusion", "reduce-window"})
 
 _WRITERS = frozenset({"while", "dynamic-update-slice", "scatter"})
 
@@ -328,11 +328,11 @@ def _without_detours(instructions: list[Any], root: int, direct: dict[int, int])
 
 
 def _read_ones(instructions: list[Any], root: int) -> list[Any]:
-    """All but tuples and copies that nobody reads: they would keep what they hold in buffers of its own."""
+    """All but what nobody reads: tuples and copies would keep arrays in buffers of their own, kernels run."""
     read = {root & LOCAL_ID}
     kept = []
     for instruction in reversed(instructions):
-        if instruction.opcode in _HOLDERS and instruction.id & LOCAL_ID not in read:
+        if instruction.opcode in _PURE and instruction.id & LOCAL_ID not in read:
             continue
         kept.append(instruction)
         for ids in (instruction.operand_ids, instruction.control_predecessor_ids):

@@ -24,6 +24,7 @@ from graphopt.hlo.restructure.rows import (
     running_window,
     scatter,
     sequential,
+    slice_reduce,
     sort,
     window_doubling,
 )
@@ -138,8 +139,8 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     ),
     Restructure(
         "loop-kernel", loop_kernel.OPCODES,
-        "the same kernel, by XLA's loop code generator instead of its tiled one",
-        loop_kernel.forbids, _keep, replaces=False,
+        "the same kernel, by XLA's loop code generator; over one dimension where rows leave ends",
+        loop_kernel.forbids, _keep, exact=False, replaces=False,
     ),
     Restructure(
         "caller-thread", caller_thread.OPCODES,
@@ -203,6 +204,11 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
         "a multiplication and a reduction along rows, into which operands are brought first",
         along_rows.forbids, along_rows.expand, opens=True, exact=False,
     ),
+    Restructure(
+        "slice-reduce", frozenset({"reduce"}),
+        "slices along the dimension, combined element by element, and a reduction of one that is left",
+        slice_reduce.forbids, slice_reduce.expand, slice_reduce.behind, exact=False,
+    ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""
 
@@ -259,6 +265,7 @@ RULES: Final[dict[str, str]] = {
     **window_doubling.RULES,
     **sort.RULES,
     **along_rows.RULES,
+    **slice_reduce.RULES,
     **turned.RULES,
     **unroll.RULES,
     **unroll_by.RULES,

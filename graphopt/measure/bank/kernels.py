@@ -180,6 +180,8 @@ class KernelReader:
         digest.update(repr([local[o] for o in cluster.outputs]).encode())
         if cluster.loop_kernel:
             digest.update(b"loop-kernel")
+        if cluster.flat:
+            digest.update(b"flat")
         if cluster.default:
             digest.update(graph.source.config[cluster.outputs[0]])
         return digest.hexdigest()

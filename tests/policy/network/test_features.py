@@ -109,8 +109,8 @@ def test_decision_fields_carry_masks_and_the_start():
     assert tuple(fields) == DECODED
     for name, field in fields.items():
         legal = getattr(graph.masks, name)
-        if name == "restructure":  # the network does not decide how kernels are written
-            legal = legal & REPLACES
+        if name == "restructure":  # nor how kernels are written, nor rows that it has no column for
+            legal = legal & ALL_ROWS.choosable()
         assert np.array_equal(field.mask, legal)
         assert np.array_equal(field.start, getattr(features.start, name))
         assert field.values.shape == (field.mask.shape[1], len(VALUE_FEATURES))

@@ -2,15 +2,17 @@
 
 An operation at the root that only the loop generator knows, and that changes nothing, moves a kernel there:
 a ``bitcast-convert`` to its own type, of complex numbers of the real part. It is elementwise, so buffers
-are shared as before.
+are shared as before. Kernels whose rows leave elements over, in native loops too, are written over one
+dimension (see `graphopt.hlo.graph.layouts.leaves_ends`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from graphopt.hlo.graph.layouts import leaves_ends
 from graphopt.hlo.graph.tiled import MIN_ELEMENTS, VIEWS, is_tiled
-from graphopt.hlo.graph.walks import fused_into
+from graphopt.hlo.graph.walks import fused_into, inputs_of
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.machine import UnitKind
 
@@ -28,14 +30,17 @@ OPCODES: Final = frozenset(
 
 
 def forbids(candidate: Candidate) -> str | None:
-    """Why a node is not the root of a kernel that XLA's tiled generator computes."""
+    """Why a node is not the root of a kernel that XLA's tiled generator computes, or one that leaves ends."""
     graph, root = candidate.graph, candidate.node
-    if graph.elements[root] < MIN_ELEMENTS:
-        return "small-kernel"
     fuse = graph.default.fuse
     unit = graph.units[graph.default.unit[root]]
     if fuse[root] or graph.source.bare[root] or unit.kind is not UnitKind.LOOP:
         return "not-tiled"
     if graph.ops[root].name in VIEWS and not any(fuse[candidate.operands]):
         return "not-tiled"  # another name for an array in memory
-    return None if is_tiled(graph, root, fused_into(graph, fuse, root)) else "not-tiled"
+    members = fused_into(graph, fuse, root)
+    if leaves_ends(graph, root, members, inputs_of(graph, members)):
+        return None
+    if graph.elements[root] < MIN_ELEMENTS:
+        return "small-kernel"
+    return None if is_tiled(graph, root, members) else "not-tiled"

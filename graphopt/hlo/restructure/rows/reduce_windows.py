@@ -104,7 +104,7 @@ def forbids_tree(candidate: Candidate) -> str | None:
         return "window-result"
     if candidate.shape.dimensions:
         return "tree-result"
-    source = _source_node(candidate)
+    source = source_node(candidate)
     if candidate.graph.elements[source] <= SMALL:
         return "tree-size"
     if not is_associative(candidate.applied):
@@ -118,8 +118,8 @@ def _row_major(shape: Any) -> bool:
     return list(shape.layout.minor_to_major) == list(range(rank - 1, -1, -1))
 
 
-def _source_node(candidate: Candidate) -> int:
-    """The node that is reduced, behind a reduce-window of the same kind."""
+def source_node(candidate: Candidate) -> int:
+    """The node that a reduction reduces, behind a reduce-window of the same kind."""
     graph, node = candidate.graph, candidate.operands[0]
     if graph.ops[node].name != "reduce-window":
         return node
@@ -150,7 +150,7 @@ def _function_key(computation: Any) -> tuple[Any, ...]:
 
 def behind_tree(candidate: Candidate) -> list[int]:
     """Nodes beyond the operands that the tree reads: what a reduce-window in front of it reads."""
-    source = _source_node(candidate)
+    source = source_node(candidate)
     return [] if source == candidate.operands[0] else [source]
 
 
@@ -160,8 +160,8 @@ def expand_tree(site: Site) -> Value:
     x, init = site.operands
     window = site.producer(x)
     if window is not None and window.instruction.opcode == "reduce-window":
-        merged = _merged(site, window)
-        x = x if merged is None else merged
+        whole = merged(site, window)
+        x = x if whole is None else whole
     combiner = site.applied
     x = _level(block, x, init, combiner, _first_cut(x.dims))
     while prod(x.dims) > SMALL:
@@ -181,8 +181,8 @@ def _first_cut(dims: Sequence[int]) -> int:
     return next((d for d in wide[:-1] if dims[d] % WAYS == 0), wide[0])
 
 
-def _merged(site: Site, window: Site) -> Value | None:
-    """What the reduce-window in front reads, if the tree may read that instead."""
+def merged(site: Site, window: Site) -> Value | None:
+    """What the reduce-window in front of a reduction reads, if that may be read instead."""
     if not _tiles(window.instruction):
         return None
     source = window.operands[0]

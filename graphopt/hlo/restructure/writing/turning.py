@@ -1,18 +1,38 @@
 """Exchanging the last two dimensions of values, throughout a computation and its kernels.
 
 What reads such a value is turned as well, or written for it; `graphopt.hlo.restructure.rows.turned.regions`
-says which values that may be. None of them has as many rows as columns: a value is turned if and only if its
-dimensions are others than before.
+says which values that may be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.proto import HloComputationProto
 from graphopt.hlo.restructure.writing.values import array_shape
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """What has become of a value.
+
+    Attributes:
+        shape: ``ShapeProto`` that it has now.
+        turned: numbers of the elements of a tuple whose dimensions have changed places; 0 for an array.
+    """
+
+    shape: Any
+    turned: frozenset[int]
+
+
+_ARRAY: Final = frozenset({0})
+"""A turned array."""
+
+_NONE: Final = frozenset[int]()
+"""Nothing is turned."""
 
 
 def exchanged(dimensions: Iterable[int], rank: int) -> list[int]:
@@ -60,80 +80,89 @@ class _Turning:
             (number, i.id & LOCAL_ID) in self.places for i in self.computations[number].instructions
         )
 
-    def write(self, number: int, given: Mapping[int, Any]) -> Any:
-        """Changes a computation and its kernels; returns the shape of its root.
+    def write(self, number: int, given: Mapping[int, _Changed]) -> _Changed:
+        """Changes a computation and its kernels; returns what has become of its root.
 
         Args:
             number: its id.
-            given: parameter number -> the shape that it has now.
+            given: parameter number -> what has become of it.
         """
         proto = HloComputationProto()
         proto.CopyFrom(self.computations[number])
         self.written[number] = proto
-        _Body(self, proto, given).run()
+        values = _Body(self, proto, given).run()
         for instruction in proto.instructions:
             if instruction.opcode == "parameter" and instruction.parameter_number in given:
                 shape = proto.program_shape.parameters[instruction.parameter_number]
                 shape.CopyFrom(instruction.shape)
         root = next(i.shape for i in proto.instructions if i.id == proto.root_id)
         proto.program_shape.result.CopyFrom(root)
-        return root
+        return values.get(proto.root_id & LOCAL_ID, _Changed(root, _NONE))
 
 
 class _Body:
     """The instructions of one computation."""
 
-    def __init__(self, turning: _Turning, proto: Any, given: Mapping[int, Any]) -> None:
+    def __init__(self, turning: _Turning, proto: Any, given: Mapping[int, _Changed]) -> None:
         self.turning = turning
         self.proto = proto
         self.given = given
-        self.shapes: dict[int, Any] = {}
-        """Local id -> shape, of values that have another one than before."""
-        self.turned = set[int]()
-        """Local ids of values whose dimensions are others than before."""
+        self.values: dict[int, _Changed] = {}
+        """Local id -> what has become of it, of values that are turned or have another shape than before."""
 
-    def run(self) -> None:
+    def run(self) -> dict[int, _Changed]:
         """Changes all instructions, operands first."""
         for instruction in self.proto.instructions:
             local = instruction.id & LOCAL_ID
-            before, dims = instruction.shape.SerializeToString(), list(instruction.shape.dimensions)
-            self._write(local, instruction, [o & LOCAL_ID for o in instruction.operand_ids])
-            if instruction.shape.SerializeToString() != before:
-                self.shapes[local] = instruction.shape
-            if list(instruction.shape.dimensions) != dims:
-                self.turned.add(local)
+            before = instruction.shape.SerializeToString()
+            turned = self._write(
+                local, instruction, [o & LOCAL_ID for o in instruction.operand_ids]
+            )
+            if turned or instruction.shape.SerializeToString() != before:
+                self.values[local] = _Changed(instruction.shape, turned)
+        return self.values
 
-    def _write(self, local: int, instruction: Any, operands: list[int]) -> None:
+    def _write(self, local: int, instruction: Any, operands: list[int]) -> frozenset[int]:
+        """Changes an instruction; returns which elements of its value are turned."""
         opcode = instruction.opcode
+        changed = {n: self.values[o] for n, o in enumerate(operands) if o in self.values}
         if opcode == "parameter":
-            if instruction.parameter_number in self.given:
-                instruction.shape.CopyFrom(self.given[instruction.parameter_number])
-        elif opcode == "fusion":
-            self._fusion(instruction, operands)
-        elif opcode == "get-tuple-element":
-            if operands[0] in self.shapes:
-                whole = self.shapes[operands[0]]
-                instruction.shape.CopyFrom(whole.tuple_shapes[instruction.tuple_index])
-        elif opcode == "tuple":
-            for number, operand in enumerate(operands):
-                if operand in self.shapes:
-                    instruction.shape.tuple_shapes[number].CopyFrom(self.shapes[operand])
-        else:
-            reads = [number for number, operand in enumerate(operands) if operand in self.turned]
-            self._reader(instruction, reads)
-            if (self.proto.id, local) in self.turning.places:
-                self._own(instruction)
+            given = self.given.get(instruction.parameter_number)
+            if given is None:
+                return _NONE
+            instruction.shape.CopyFrom(given.shape)
+            return given.turned
+        if opcode == "fusion":
+            return self._fusion(instruction, changed)
+        if opcode == "get-tuple-element":
+            return self._element(instruction, changed)
+        if opcode == "tuple":
+            for number, value in changed.items():
+                instruction.shape.tuple_shapes[number].CopyFrom(value.shape)
+            return frozenset(number for number, value in changed.items() if value.turned)
+        self._reader(instruction, [number for number, value in changed.items() if value.turned])
+        if (self.proto.id, local) not in self.turning.places:
+            return _NONE
+        self._own(instruction)
+        return _ARRAY
 
-    def _fusion(self, fusion: Any, operands: list[int]) -> None:
+    def _fusion(self, fusion: Any, given: Mapping[int, _Changed]) -> frozenset[int]:
         """A kernel that reads or holds what is turned."""
-        given = {
-            n: self.shapes[operand] for n, operand in enumerate(operands) if operand in self.shapes
-        }
         (inner,) = fusion.called_computation_ids
-        if given or self.turning.concerns(inner):
-            fusion.shape.CopyFrom(self.turning.write(inner, given))
-            if fusion.fusion_kind == "kLoop":  # how many parts each dimension is cut into
-                fusion.ClearField("backend_config")
+        if not given and not self.turning.concerns(inner):
+            return _NONE
+        root = self.turning.write(inner, given)
+        fusion.shape.CopyFrom(root.shape)
+        if fusion.fusion_kind == "kLoop":  # how many parts each dimension is cut into
+            fusion.ClearField("backend_config")
+        return root.turned
+
+    def _element(self, element: Any, changed: Mapping[int, _Changed]) -> frozenset[int]:
+        """An element of a tuple."""
+        if 0 not in changed:
+            return _NONE
+        element.shape.CopyFrom(changed[0].shape.tuple_shapes[element.tuple_index])
+        return _ARRAY if element.tuple_index in changed[0].turned else _NONE
 
     def _reader(self, instruction: Any, reads: list[int]) -> None:
         """What reads turned operands, by number, and is not turned for that."""
@@ -164,6 +193,8 @@ class _Body:
             _exchange_last(instruction.slice_dimensions)
         elif instruction.opcode == "pad":
             _exchange_last(instruction.padding_config.dimensions)
+        elif instruction.opcode == "reduce-window":
+            _exchange_last(instruction.window.dimensions)
         instruction.shape.CopyFrom(array_shape(instruction.shape.element_type, dims))
 
     def _no_longer_turns(self, transposition: Any, dims: list[int]) -> None:

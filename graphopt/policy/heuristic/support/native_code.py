@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.costs.opaque import is_wall
+from graphopt.costs.sliced_reductions import SLICED
 from graphopt.costs.windows import KEEP
 from graphopt.hlo import RESTRUCTURES, Decisions
 from graphopt.hlo.module.layouts import extents
@@ -40,7 +41,7 @@ def open_inside(context: Context, wanted: Decisions, loop: int) -> None:
 
 
 def write_faster(context: Context, wanted: Decisions, node: int) -> None:
-    """Gives products, windows, concatenations and views in native code the faster form; others stay."""
+    """Gives products, windows, reductions, concatenations and views in native code the faster form."""
     graph, model = context.graph, context.model
     if wanted.restructure[node]:
         return
@@ -48,6 +49,8 @@ def write_faster(context: Context, wanted: Decisions, node: int) -> None:
         wanted.restructure[node] = CODE[model.product(node).native_form]
     elif node in model.windows and (form := model.windows[node].native_form) != KEEP:
         wanted.restructure[node] = CODE[form]
+    elif node in model.sliced and model.sliced[node].is_sliced:
+        wanted.restructure[node] = CODE[SLICED]
     elif is_choice_of_loads(graph, wanted, node):
         wanted.fuse[node] = True
     elif is_slow_fused(graph, model, node) or _is_divided_view(context, wanted, node):

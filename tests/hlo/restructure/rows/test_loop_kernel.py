@@ -18,6 +18,7 @@ from support.restructured import everywhere, run_program
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
+from graphopt.measure import compare_outputs
 
 NAME = "loop-kernel"
 CHAINS = {
@@ -128,7 +129,8 @@ def rule(fn: Any, *args: Any) -> str | None:
 def test_only_kernels_of_the_tiled_generator_are_written_anew():
     x = normal(32, 64)
     assert rule(lambda x: x * x + x, x) is None
-    assert rule(lambda x: x * x + x, normal(31, 33)) == "small-kernel"
+    assert rule(lambda x: x * x + x, normal(31, 32)) == "small-kernel"
+    assert rule(lambda x: x * x + x, normal(31, 33)) is None  # its rows leave elements over
     assert rule(lambda x: x * 3.0 + x, x) == "not-tiled"  # a broadcast
     assert rule(lambda x: x + x[:, ::-1], x) == "not-tiled"
     assert rule(lambda x: x + x, x.astype(np.uint32)) == "not-tiled"
@@ -174,3 +176,54 @@ def test_codes_of_kernels_replace_nothing():
     codes = np.array([0, CODE["unroll"], CODE[NAME]], np.int8)
     assert replacing(codes).tolist() == [0, CODE["unroll"], 0]
     assert replacing(codes[2:]).dtype == np.int8
+
+
+FUNCTIONS = {
+    "arithmetic": lambda x, y: (x * y + 0.5) * x,
+    "tanh": lambda x, y: jnp.tanh(x) - y,
+    "choice": lambda x, y: jnp.where(x > y, jnp.exp(-x), jnp.clip(y, -1.0, 1.0)),
+    "whole numbers": lambda x, y: (x * 100).astype(jnp.int32) // 7 + (y > 0),
+    "several": lambda x, y: (jnp.sin(x) * y, x + y),
+}
+
+
+@pytest.mark.parametrize("dims", [(3, 10), (16, 20), (5, 33), (2, 3, 7), (40, 1, 3), (4, 100)])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_rows_that_leave_ends_are_written_as_one(name: str, dims: tuple[int, ...]) -> None:
+    x, y = normal(*dims), normal(*dims, seed=1)
+
+    def loop(x: Any, y: Any) -> Any:
+        def step(_: int, x: Any) -> Any:
+            return 0.9 * x + 0.1 * jnp.asarray(jax.tree.leaves(FUNCTIONS[name](x, y))[0], x.dtype)
+
+        return jax.lax.fori_loop(0, 4, step, x)
+
+    for fn in (FUNCTIONS[name], loop):
+        wanted, results = run_program(fn, (x, y), NAME)
+        for got in results:
+            assert compare_outputs(wanted, got).equal
+
+
+def written(fn: Any, *args: Any) -> Any:
+    """The graph of a program all of whose kernels are written in the row."""
+    program = capture(fn, *args)
+    return build_graph(rewrite(program.graph, everywhere(program.graph, NAME)).data)
+
+
+def test_arrays_of_such_kernels_have_one_dimension():
+    again = written(lambda x: jnp.tanh(x) * x, normal(16, 33))
+    (root,) = nodes(again, "tanh")
+    assert again.dim_lists[root] == [16 * 33]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: jnp.tanh(x) + jnp.arange(33.0),
+        lambda x: jnp.tanh(x) * x[:, :1],
+        lambda x: jnp.tanh(x).T + x.T[::-1],
+        lambda x: jnp.tanh(x[:, :32]),
+    ],
+)
+def test_what_reads_rows_or_leaves_no_ends_keeps_its_dimensions(fn: Any) -> None:
+    assert rule(fn, normal(16, 33)) in ("not-tiled", "small-kernel")

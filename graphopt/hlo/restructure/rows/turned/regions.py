@@ -41,8 +41,8 @@ RULES: Final = {
 _BEGINNINGS: Final = frozenset({"dot", "broadcast", "iota", "transpose"})
 """Operations that begin a region: what they read has no part in it by that."""
 
-_PARTS: Final = frozenset({"slice", "concatenate", "pad"})
-"""Operations that take an array apart or put it together, such as the gates of a recurrent network."""
+_PARTS: Final = frozenset({"slice", "concatenate", "pad", "reduce-window"})
+"""Operations on parts of an array: gates of recurrent networks, long sums, which XLA makes in two steps."""
 
 
 @dataclass(frozen=True)
@@ -173,13 +173,10 @@ class _Growing:
             self.nodes.append(node)
 
     def _belongs(self, node: int) -> bool:
-        """True for elementwise operations, parts, broadcasts along one of two dimensions, and transpositions.
-
-        As many rows as columns are in none: turned values are told by their dimensions.
-        """
+        """True for elementwise operations, parts, broadcasts along one dimension, and transpositions."""
         graph, rank = self.graph, self.rank
-        op, dims = graph.ops[node], graph.dim_lists[node]
-        if len(dims) != rank or dims[-1] == dims[-2]:
+        op = graph.ops[node]
+        if len(graph.dim_lists[node]) != rank:
             return False
         if op.name == "transpose":
             return self._only_turns(node)

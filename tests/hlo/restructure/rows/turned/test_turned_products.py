@@ -110,6 +110,17 @@ def padded(x: Any, b: Any) -> Any:
     return jax.lax.fori_loop(0, 5, step, b)
 
 
+def normalised(w: Any, x: Any, b: Any) -> Any:
+    """Long sums, which XLA makes in two steps; between them there are as many rows as vectors."""
+
+    def net(b: Any) -> Any:
+        z = x @ b
+        z = (z - z.mean()) / jnp.sqrt(z.var() + 1e-3)
+        return w @ jax.nn.softmax(z) + 0.1 * b
+
+    return jax.lax.fori_loop(0, 5, lambda _, b: jax.vmap(net)(b), b)
+
+
 def once(x: Any, y: Any, b: Any) -> Any:
     """No loop at all."""
     return jnp.exp(x @ b.T - y[:, None]).T @ x
@@ -124,6 +135,8 @@ PROGRAMS: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "ensemble": (ensemble, (table(3, 40, 6), table(3, 4, 6))),
     "gates": (gates, (table(18, 6), table(6, 6), B)),
     "padded": (padded, (X, B)),
+    "normalised": (normalised, (table(6, 70), table(70, 6), B)),
+    "as many rows as vectors": (normalised, (table(6, 128), table(128, 6), B)),
     "once": (once, (X, Y, B)),
 }
 
@@ -203,7 +216,9 @@ def one_result(rows: int, columns: int, of: Callable[[Any], Any]) -> str | None:
         (40, 4, lambda z: jnp.tanh(z)[3:9].sum(0), None),
         (40, 4, lambda z: jnp.concatenate([z[30:], jnp.sin(z[:9])]).sum(0), None),
         (30, 5, lambda z: jnp.pad(z, ((1, 1), (2, 1)), constant_values=2.0).sum(0), None),
-        (40, 4, lambda z: jnp.tanh(z)[3:7].sum(0), "turned-exit"),
+        (40, 4, lambda z: jnp.tanh(z)[3:7].sum(0), None),
+        (70, 3, lambda z: (z / z.sum(0)).max(0), None),
+        (30, 4, lambda z: (z[3:7] + z[3:7].T).sum(0), "turned-exit"),
         (40, 4, lambda z: jnp.sort(z, 0)[:3].sum(0), "turned-exit"),
         (30, 4, lambda z: (z + z[::-1]).sum(0), "turned-exit"),
     ],
@@ -252,7 +267,7 @@ def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
     )
     kinds = draw(
         st.lists(
-            st.sampled_from(["slope", "layer", "gate", "loss", "batch", "parts"]),
+            st.sampled_from(["slope", "layer", "gate", "loss", "batch", "parts", "norm"]),
             min_size=1,
             max_size=3,
         )
@@ -278,6 +293,9 @@ def _random(draw: Any) -> tuple[Fn, tuple[Any, ...]]:
                 return v @ jnp.pad(ends, (0, rows - 2 * half))
 
             return 0.9 * b + 0.1 * jax.vmap(parts)(b)
+        if kind == "norm":
+            norm = lambda z: act((z - z.mean()) / jnp.sqrt(z.var() + 0.1))  # noqa: E731
+            return 0.9 * b + 0.1 * jax.vmap(lambda b: v @ norm(x @ b))(b)
         weights = jnp.stack([x, -x])
         return 0.9 * b + 0.1 * jax.vmap(lambda w: (w.T @ act(w @ b.T)).T)(weights).mean(0)
 

@@ -1,0 +1,136 @@
+"""Rows of small arrays in native code: their ends, and reductions along them.
+
+    python -m benchmarks.rows
+    python -m benchmarks.rows --ends
+
+The first table has sums, maxima and a softmax of rows in native loops: as XLA's code computes them, and in
+slices that are combined first. The second table (``--ends``) has elementwise operations on arrays whose rows
+do not fill vectors, in native loops and in XLA's kernels: row by row, and under one dimension.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from benchmarks.few_vectors import median_us
+from benchmarks.progress import counted, ended
+from graphopt.hlo import Decisions, Graph, build_graph
+from graphopt.hlo.restructure import CODE
+from graphopt.learn.tune.subject import make_subject
+from graphopt.machine import UnitKind, unit_index
+from graphopt.measure.children.runner import Runner
+from graphopt.store import Store
+
+TIMES: Final = 300
+"""Iterations of a loop; also in `median_us`."""
+
+REDUCED: Final = [(4, 24), (4, 32), (4, 64), (4, 128), (16, 32), (16, 64), (16, 128), (64, 32)]
+"""Rows and elements of a row."""
+
+REDUCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "sum": lambda x: 0.9 * x + 1e-3 * x.sum(-1, keepdims=True),
+    "maximum": lambda x: 0.9 * x + 1e-3 * x.max(-1, keepdims=True),
+    "softmax": lambda x: jax.nn.softmax(1.01 * x) - 0.1 * x,
+    "layer norm": lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 0.1),
+}
+
+ENDS: Final = [(8, 10), (16, 20), (4, 40), (64, 10), (100, 20), (4, 100), (500, 33), (1000, 3)]
+"""Rows and elements of a row."""
+
+OPERATIONS: Final[dict[str, Callable[[Any], Any]]] = {
+    "arithmetic": lambda x: 0.9 * x + 0.01 * x * x,
+    "quotient": lambda x: x / (1.0 + x * x),
+    "exponential": lambda x: 0.5 * jnp.exp(0.1 * x),
+    "tanh": lambda x: 0.9 * jnp.tanh(x),
+}
+
+
+def loop(step: Callable[[Any], Any], shape: tuple[int, ...]) -> tuple[bytes, Any]:
+    """Module and inputs of a loop over an array."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    fn = lambda x: lax.fori_loop(0, TIMES, lambda _, x: step(x), x)  # noqa: E731
+    return make_subject(fn, (x,), name="rows").modules[0]
+
+
+def native(graph: Graph) -> Decisions:
+    """XLA's decisions with all loops native."""
+    out = graph.default.copy()
+    unit = unit_index(graph.units, UnitKind.NATIVE)
+    out.unit[
+        [i for i in np.flatnonzero(graph.masks.unit[:, unit]) if graph.ops[i].name == "while"]
+    ] = unit
+    return out
+
+
+def with_row(graph: Graph, decisions: Decisions, name: str) -> Decisions:
+    """Decisions with a restructure wherever it is legal."""
+    out = decisions.copy()
+    out.restructure[graph.masks.restructure[:, CODE[name]]] = CODE[name]
+    return out
+
+
+def print_reductions(store: Store) -> None:
+    """A Markdown table of reductions along rows."""
+    print("| operation | rows | of | XLA, ns per iteration | native | in slices |")
+    print("|" + " --- |" * 6)
+    cases = [(name, sizes) for name in REDUCTIONS for sizes in REDUCED]
+    with counted(cases, "reductions measured") as rest:
+        for name, sizes in rest:
+            data, inputs = loop(REDUCTIONS[name], sizes)
+            graph = build_graph(data)
+            with Runner(data, inputs, store) as runner:
+                runner.start()
+                forms = (
+                    graph.default,
+                    native(graph),
+                    with_row(graph, native(graph), "slice-reduce"),
+                )
+                times = [f"{1e3 * median_us(runner, form):.0f}" for form in forms]
+            print(f"| {name} | {sizes[0]} | {sizes[1]} | {' | '.join(times)} |", flush=True)
+
+
+def print_ends(store: Store) -> None:
+    """A Markdown table of elementwise operations."""
+    print(
+        "| operation | rows | of | XLA, ns per iteration | graphopt | native, one row from the start |"
+    )
+    print("|" + " --- |" * 6)
+    cases = [(name, sizes) for name in OPERATIONS for sizes in ENDS]
+    with counted(cases, "operations measured") as rest:
+        for name, sizes in rest:
+            times = []
+            for shape in (sizes, (math.prod(sizes),)):
+                data, inputs = loop(OPERATIONS[name], shape)
+                graph = build_graph(data)
+                with Runner(data, inputs, store) as runner:
+                    runner.start()
+                    if shape == sizes:
+                        times.append(median_us(runner, graph.default))
+                    times.append(median_us(runner, with_row(graph, native(graph), "loop-kernel")))
+            cells = " | ".join(f"{1e3 * us:.0f}" for us in times)
+            print(f"| {name} | {sizes[0]} | {sizes[1]} | {cells} |", flush=True)
+
+
+def main() -> None:
+    """Prints a Markdown table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__)
+    parser.add_argument("--ends", action="store_true", help="the ends of rows instead")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "store.sqlite")
+        (print_ends if options.ends else print_reductions)(store)
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main))

@@ -1,0 +1,107 @@
+"""Reductions along one dimension, in slices: the same to rounding; integers and extrema exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.captures import capture
+from support.restructured import everywhere, run_program
+
+from graphopt.hlo import Graph, apply_restructures
+from graphopt.hlo.restructure import CODE
+from graphopt.hlo.restructure.rows.slice_reduce import LEAST, LENGTHS, MOST_SLICES, cut
+from graphopt.measure import compare_outputs
+
+NAME = "slice-reduce"
+
+
+def table(*dims: int) -> np.ndarray[Any, Any]:
+    """Numbers about one."""
+    return np.random.default_rng(sum(dims)).uniform(0.9, 1.1, dims).astype(np.float32)
+
+
+def sliced(graph: Graph) -> Graph:
+    """The graph after all reductions are written in slices that may be."""
+    return apply_restructures(graph, everywhere(graph, NAME).restructure).graph
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    dims=st.sampled_from([(4, 40), (3, 97), (40, 5), (2, 100, 3), (33, 64), (1, 24), (2, 1030)]),
+    op=st.sampled_from(["sum", "max", "min", "prod"]),
+    dtype=st.sampled_from(["float32", "float64", "float16", "int32", "uint8"]),
+    looped=st.booleans(),
+)
+def test_results_stay_the_same(dims: Any, op: str, dtype: str, looped: bool) -> None:
+    axis = int(np.argmax(dims))
+
+    def fn(x: Any) -> Any:
+        def step(_: Any, x: Any) -> Any:
+            along = getattr(jnp, op)(x, axis=axis, keepdims=True).astype(x.dtype)
+            return (x * 2 - along // 3) if dtype in ("int32", "uint8") else 0.5 * x + 0.1 / along
+
+        return jax.lax.fori_loop(0, 3, step, x) if looped else getattr(jnp, op)(x + x, axis=axis)
+
+    with jax.enable_x64(True):
+        x = jnp.asarray(table(*dims) * (1 if dtype.startswith("float") else 7), dtype)
+        wanted, results = run_program(fn, (x,), NAME)
+    for got in results:
+        if op in ("max", "min") and not looped:
+            np.testing.assert_array_equal(np.asarray(wanted[0]), np.asarray(got[0]))
+        assert compare_outputs(wanted, got).equal
+
+
+def test_numbers_that_are_none_spread_as_before():
+    x = table(6, 50)
+    x[0, 3], x[1, 49], x[2, 0], x[3, 20] = np.nan, np.inf, -np.inf, -0.0
+    for fn in (lambda x: jnp.max(x, 1), lambda x: jnp.min(x, 1), lambda x: jnp.sum(x, 1)):
+        wanted, results = run_program(fn, (x,), NAME)
+        for got in results:
+            np.testing.assert_allclose(np.asarray(got[0]), np.asarray(wanted[0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("extent", [LEAST, 31, 40, 64, 97, 500, 512, 5000])
+def test_slices_leave_little_over(extent: int) -> None:
+    count, length = cut(extent)
+    assert 1 < count <= MOST_SLICES and count * length <= extent
+    assert length >= min(LENGTHS) and extent - count * length < max(length, MOST_SLICES)
+
+
+def test_the_window_in_front_is_left_out():
+    graph = capture(lambda x: jnp.max(x * 2.0, 1), table(4, 100)).graph
+    assert any(op.name == "reduce-window" for op in graph.ops)
+    assert not any(op.name in ("reduce-window", "reduce") for op in sliced(graph).ops)
+
+
+def test_windows_over_kept_dimensions_stay():
+    """What is left of two long dimensions is not along one of them."""
+    graph = capture(lambda x: jnp.sum(x * 2.0, (1, 2)), table(3, 40, 40)).graph
+    assert not graph.masks.restructure[:, CODE[NAME]].any()
+
+
+@pytest.mark.parametrize(
+    "fn, rule",
+    [
+        (lambda x: jnp.sum(x[:, :20], 1), "slices-dimension"),
+        (lambda x: jnp.sum(x), "slices-dimension"),
+        (lambda x: jnp.argmax(x, 1), "slices-dimension"),
+        (
+            lambda x: jax.lax.reduce(x, np.float32(1), lambda a, b: a * b + 1.0, (1,)),
+            "slices-combiner",
+        ),
+    ],
+)
+def test_what_is_left_as_it_is(fn: Any, rule: str) -> None:
+    graph = capture(fn, table(4, 30)).graph
+    found = [
+        graph.masks.why_not(node, "restructure", CODE[NAME])
+        for node, op in enumerate(graph.ops)
+        if op.name == "reduce"
+    ]
+    assert rule in found
