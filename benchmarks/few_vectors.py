@@ -185,7 +185,7 @@ def print_programs(store: Store) -> None:
                 runner.start()
                 default = median_us(runner, graph.default)
                 before = best_before(runner, graph)
-                own = median_us(runner, heuristic(graph))
+                own = median_us(runner, heuristic(graph) or graph.default)
             cells = f"{default:.2f} | {before:.2f} | {own:.2f} | {default / own:.2f}x"
             print(f"| {name} | {sizes[0]} | {sizes[1]}, {sizes[2]} | {cells} |", flush=True)
 

@@ -82,8 +82,8 @@ def with_row(graph: Graph, decisions: Decisions, name: str) -> Decisions:
 
 def print_reductions(store: Store) -> None:
     """A Markdown table of reductions along rows."""
-    print("| operation | rows | of | XLA, ns per iteration | native | in slices |")
-    print("|" + " --- |" * 6)
+    print("| operation | array | XLA, ns per iteration | native | in slices |")
+    print("|" + " --- |" * 5)
     cases = [(name, sizes) for name in REDUCTIONS for sizes in REDUCED]
     with counted(cases, "reductions measured") as rest:
         for name, sizes in rest:
@@ -97,15 +97,13 @@ def print_reductions(store: Store) -> None:
                     with_row(graph, native(graph), "slice-reduce"),
                 )
                 times = [f"{1e3 * median_us(runner, form):.0f}" for form in forms]
-            print(f"| {name} | {sizes[0]} | {sizes[1]} | {' | '.join(times)} |", flush=True)
+            print(f"| {name} | {sizes[0]} x {sizes[1]} | {' | '.join(times)} |", flush=True)
 
 
 def print_ends(store: Store) -> None:
     """A Markdown table of elementwise operations."""
-    print(
-        "| operation | rows | of | XLA, ns per iteration | graphopt | native, one row from the start |"
-    )
-    print("|" + " --- |" * 6)
+    print("| operation | array | XLA, ns per iteration | graphopt | one row from the start |")
+    print("|" + " --- |" * 5)
     cases = [(name, sizes) for name in OPERATIONS for sizes in ENDS]
     with counted(cases, "operations measured") as rest:
         for name, sizes in rest:
@@ -119,7 +117,7 @@ def print_ends(store: Store) -> None:
                         times.append(median_us(runner, graph.default))
                     times.append(median_us(runner, with_row(graph, native(graph), "loop-kernel")))
             cells = " | ".join(f"{1e3 * us:.0f}" for us in times)
-            print(f"| {name} | {sizes[0]} | {sizes[1]} | {cells} |", flush=True)
+            print(f"| {name} | {sizes[0]} x {sizes[1]} | {cells} |", flush=True)
 
 
 def main() -> None:
