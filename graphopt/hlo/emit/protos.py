@@ -322,7 +322,7 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
     """The ``backend_config`` of a cluster: XLA's own where nothing changed."""
     unit = graph.units[cluster.unit]
     root = cluster.outputs[0]
-    if cluster.default and unit.kind is not UnitKind.NATIVE:
+    if cluster.default and not cluster.flat and unit.kind is not UnitKind.NATIVE:
         return graph.source.config[root]
     if unit.kind is UnitKind.LIBRARY:
         return backend_config.LIBRARY_CONFIG

@@ -109,11 +109,6 @@ class RegionWriter:
         item = self.region.items[0]
         call = self._call_instruction(computation, self.scope.proto.instructions[root - 1].shape)
         self.outer.values[item] = int(call.id)
-        cluster = self.clustering.clusters.get(item)
-        if cluster is not None and len(cluster.outputs) > 1:
-            for position, output in enumerate(cluster.outputs):
-                element = self.outer.scope.add_element(int(call.id), position)
-                self.outer.values[output] = int(element.id)
         return call
 
     def _call(self, outputs: list[int]) -> Any:

@@ -242,10 +242,12 @@ class ClusterFormer:
         return cluster
 
     def _is_flat(self, cluster: Cluster) -> bool:
-        """True for kernels of one dimension: by XLA's loop code generator, in equal parts."""
+        """True for kernels of one dimension, in equal parts: by decision, and all that become native code."""
         root, unit = cluster.outputs[0], self.graph.units[cluster.unit]
-        looped = unit.kind is UnitKind.NATIVE or cluster.loop_kernel
-        if self.read_again or not looped or self.elements[root] % unit.threads:
+        own = self.kinds[self.default_unit[root]] is UnitKind.NATIVE
+        becomes_native = unit.kind is UnitKind.NATIVE and not own
+        chosen = becomes_native or cluster.loop_kernel or self.loop_kernel[root]
+        if self.read_again or not chosen or self.elements[root] % unit.threads:
             return False
         return leaves_ends(self.graph, root, cluster.nodes, cluster.operands)
 

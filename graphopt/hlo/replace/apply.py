@@ -287,7 +287,12 @@ class _Edit:
             else:  # a constant that XLA keeps inside
                 operands.append(block.clone(inner, ()))
         return Site(
-            block, instruction, operands, self.editor.computations, lambda v: self._maker(block, v)
+            block,
+            instruction,
+            operands,
+            self.editor.computations,
+            lambda v: self._maker(block, v),
+            self.by_id,
         )
 
     def _maker(self, block: Block, value: Value) -> Site | None:

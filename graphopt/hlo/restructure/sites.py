@@ -23,7 +23,7 @@ class Site:
         operands: its operands, all in memory.
         computations: computation id -> ``HloComputationProto``, to look up applied functions.
         producers: finds what `producer` returns.
-        instructions: local id -> instruction of the computation around a plain operation.
+        instructions: local id -> instruction of the computation around the operation.
         node: of the graph, for a plain operation; else -1.
         nested: a plain operation in the body of a loop.
     """

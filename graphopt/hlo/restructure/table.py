@@ -206,7 +206,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     ),
     Restructure(
         "slice-reduce", frozenset({"reduce"}),
-        "slices along the dimension, combined element by element, and a reduction of one that is left",
+        "slices along the dimension, combined element by element, then the elements of the one that is left",
         slice_reduce.forbids, slice_reduce.expand, slice_reduce.behind, exact=False,
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
+from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.blocks import Block
@@ -119,12 +120,13 @@ def _row_major(shape: Any) -> bool:
 
 
 def source_node(candidate: Candidate) -> int:
-    """The node that a reduction reduces, behind a reduce-window of the same kind."""
+    """The node that a reduction reduces, behind a reduce-window of its kind from the same initial value."""
     graph, node = candidate.graph, candidate.operands[0]
     if graph.ops[node].name != "reduce-window":
         return node
     window = Candidate(graph, node)
     same = _function_key(candidate.applied) == _function_key(window.applied)
+    same = same and _is_same_number(graph, candidate.operands[1], window.operands[1])
     simple = forbids_window(window) is None and _covers(window)
     return window.operands[0] if same and simple else node
 
@@ -188,7 +190,23 @@ def merged(site: Site, window: Site) -> Value | None:
     source = window.operands[0]
     covers = _all_inside(window.instruction, source.dims, window.instruction.shape)
     same = _function_key(site.applied) == _function_key(window.applied)
+    same = same and _is_same(site, site.operands[1], window.operands[1])
     return source if covers and same and _row_major(source.shape) else None
+
+
+def _is_same_number(graph: Graph, one: int, other: int) -> bool:
+    """True for one node, and for two constants that are equal."""
+    constants = all(graph.ops[node].name == "constant" for node in (one, other))
+    protos = graph.source.protos
+    return one == other or (constants and protos[one].literal == protos[other].literal)
+
+
+def _is_same(site: Site, one: Value, other: Value) -> bool:
+    """The same of values."""
+    known = site.instructions | {p.id: p for p in site.block.protos}
+    protos = [known[value.id] for value in (one, other)]
+    constants = all(proto.opcode == "constant" for proto in protos)
+    return one.id == other.id or (constants and protos[0].literal == protos[1].literal)
 
 
 def _level(block: Block, x: Value, init: Value, combiner: Any, dimension: int) -> Value:

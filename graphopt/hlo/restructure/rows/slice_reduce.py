@@ -1,9 +1,9 @@
 """Reductions along one dimension, in slices that are combined element by element.
 
 Native code adds up a row one element after the other, each addition waiting for the last. Here a row is cut
-into slices of a few elements, which vector code combines, and a reduction is left over the elements of one
-slice. A ``reduce-window`` that XLA puts in front of long reductions is left out. Elements are combined in
-another order, so that sums agree to rounding; as in XLA, the initial value may enter more than once.
+into slices of a few elements, which vector code combines, and then the elements of the slice that is left. A
+``reduce-window`` that XLA puts in front of long reductions is left out. Elements are combined in another
+order, so that sums agree to rounding; as in XLA, the initial value may enter more than once.
 """
 
 from __future__ import annotations

@@ -140,11 +140,17 @@ class _Body:
             for number, value in changed.items():
                 instruction.shape.tuple_shapes[number].CopyFrom(value.shape)
             return frozenset(number for number, value in changed.items() if value.turned)
-        self._reader(instruction, [number for number, value in changed.items() if value.turned])
-        if (self.proto.id, local) not in self.turning.places:
-            return _NONE
-        self._own(instruction)
-        return _ARRAY
+        reads = [number for number, value in changed.items() if value.turned]
+        own = (self.proto.id, local) in self.turning.places
+        if own and reads and opcode == "transpose":  # turned before and behind: it turns as it did
+            *first, rows, columns = instruction.shape.dimensions
+            dtype = instruction.shape.element_type
+            instruction.shape.CopyFrom(array_shape(dtype, [*first, columns, rows]))
+            return _ARRAY
+        self._reader(instruction, reads)
+        if own:
+            self._own(instruction)
+        return _ARRAY if own else _NONE
 
     def _fusion(self, fusion: Any, given: Mapping[int, _Changed]) -> frozenset[int]:
         """A kernel that reads or holds what is turned."""

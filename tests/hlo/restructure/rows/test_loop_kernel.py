@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.captures import capture, changed, nodes, normal, unit
+from support.captures import MACHINE, capture, changed, nodes, normal, unit
 from support.forks import run_forked
 from support.restructured import everywhere, run_program
 
 from graphopt.hlo import build_graph, rewrite
 from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
-from graphopt.measure import compare_outputs
+from graphopt.measure import compare_outputs, compile_with
 
 NAME = "loop-kernel"
 CHAINS = {
@@ -222,8 +222,37 @@ def test_arrays_of_such_kernels_have_one_dimension():
         lambda x: jnp.tanh(x) + jnp.arange(33.0),
         lambda x: jnp.tanh(x) * x[:, :1],
         lambda x: jnp.tanh(x).T + x.T[::-1],
-        lambda x: jnp.tanh(x[:, :32]),
+        lambda x: jnp.tanh(x[:, :30]),
+        lambda x: jnp.tanh(x[:, :32]) * 2.0,
     ],
 )
 def test_what_reads_rows_or_leaves_no_ends_keeps_its_dimensions(fn: Any) -> None:
     assert rule(fn, normal(16, 33)) in ("not-tiled", "small-kernel")
+
+
+def test_such_a_kernel_is_split_over_cores_along_its_one_dimension():
+    fn, x = lambda x: jnp.tanh(x) * x, normal(1, 5000, 33)
+    graph = capture(fn, x).graph
+    decisions = everywhere(graph, NAME)
+    (root,) = np.flatnonzero(decisions.restructure)
+    assert graph.units[decisions.unit[root]].threads > 1
+    assert build_graph(rewrite(graph, decisions).data).dim_lists[root - 1] == [5000 * 33]
+    wanted, results = run_program(fn, (x,), NAME)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
+def test_outputs_of_one_kernel_have_one_dimension_together():
+    fn, args = FUNCTIONS["several"], (normal(64, 33), normal(64, 33, seed=1))
+    default = compile_with(fn, args)
+    graph = build_graph(max(default.modules, key=len), MACHINE)
+    decisions = everywhere(graph, NAME)
+    roots = np.flatnonzero(decisions.restructure)
+    decisions.join[roots] = graph.masks.join[roots, 1]
+    assert decisions.join[roots].any()
+    data = rewrite(graph, decisions).data
+    again = build_graph(data, MACHINE)
+    outputs = nodes(again, "get-tuple-element")
+    assert [again.dim_lists[node] for node in outputs] == [[64 * 33]] * 2
+    got = compile_with(fn, args, lambda _: data)()
+    assert compare_outputs(default(), got).equal

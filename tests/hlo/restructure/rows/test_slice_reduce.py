@@ -79,6 +79,19 @@ def test_the_window_in_front_is_left_out():
     assert not any(op.name in ("reduce-window", "reduce") for op in sliced(graph).ops)
 
 
+@pytest.mark.parametrize("name, axes", [(NAME, (1,)), ("tree-reduce", (0, 1))])
+def test_a_window_from_another_initial_value_stays(name: str, axes: tuple[int, ...]) -> None:
+    """What it starts from counts as well."""
+
+    def fn(x: Any) -> Any:
+        windows = jax.lax.reduce_window(x, 5.0, jax.lax.add, (1, 4), (1, 4), "VALID")
+        return jax.lax.reduce(windows, np.float32(0), jax.lax.add, axes)
+
+    wanted, results = run_program(fn, (table(4, 200),), name)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+
+
 def test_windows_over_kept_dimensions_stay():
     """What is left of two long dimensions is not along one of them."""
     graph = capture(lambda x: jnp.sum(x * 2.0, (1, 2)), table(3, 40, 40)).graph

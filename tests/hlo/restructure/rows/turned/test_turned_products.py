@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.captures import MACHINE, capture
-from support.restructured import everywhere, native, run_program
+from support.restructured import everywhere, native, run_program, run_text
 
 from graphopt.hlo import Graph, apply_restructures, build_graph, rewrite
 from graphopt.hlo.restructure import CODE, RESTRUCTURES
@@ -322,6 +322,45 @@ ENTRY main {
   second = f32[50,4]{1,0} dot(w, other), lhs_contracting_dims={1}, rhs_contracting_dims={0}, CONTROL
   both = f32[50,4]{1,0} add(first, second)
   ROOT out = f32[4,6]{1,0} dot(both, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_regions_that_meet_in_a_transposition(rows: int) -> None:
+    """What turns one of them for the other turns it still when both are turned."""
+    text = MEETING.replace("ROWS", str(rows))
+    graph = build_graph(hlo_from_text(text), MACHINE)
+    assert graph.masks.restructure[:, CODE[NAME]].sum() == 2
+    args = [table(40, 6), table(6, 4), table(6, rows)]
+    both = jnp.tanh(args[0] @ args[1])[:rows].T, (args[0] @ args[2])[:4]
+    wanted = (both[0] + both[1]).sum(0)
+    for (got,) in run_text(text, args, [wanted], NAME):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+MEETING = """\
+HloModule meeting, is_scheduled=true
+
+add {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+ENTRY main {
+  x = f32[40,6]{1,0} parameter(0)
+  b = f32[6,4]{1,0} parameter(1)
+  d = f32[6,ROWS]{1,0} parameter(2)
+  zero = f32[] constant(0)
+  first = f32[40,4]{1,0} dot(x, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  tanh = f32[40,4]{1,0} tanh(first)
+  part = f32[ROWS,4]{1,0} slice(tanh), slice={[0:ROWS], [0:4]}
+  turned = f32[4,ROWS]{1,0} transpose(part), dimensions={1,0}
+  second = f32[40,ROWS]{1,0} dot(x, d), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  other = f32[4,ROWS]{1,0} slice(second), slice={[0:4], [0:ROWS]}
+  both = f32[4,ROWS]{1,0} add(turned, other)
+  ROOT out = f32[ROWS]{0} reduce(both, zero), dimensions={0}, to_apply=add
 }
 """
 
