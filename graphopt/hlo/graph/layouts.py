@@ -19,6 +19,8 @@ LONG_ROW: Final = 256
 
 _VIEWS: Final = frozenset({"bitcast", "reshape", "copy"})
 
+_WHOLE_BYTES: Final = frozenset(DTYPE_BYTES) - SUB_BYTE_DTYPES
+
 
 def innermost(graph: Graph, node: int) -> int | None:
     """The dimension along which neighbours in memory differ; None for arrays of one element."""
@@ -80,6 +82,14 @@ def _joins_rows(graph: Graph, node: int) -> bool:
     return inner is not None and graph.dim_lists[first][inner] != graph.dim_lists[node][inner]
 
 
+def has_ends(graph: Graph, node: int) -> bool:
+    """True for an array of several rows whose elements do not fill vectors."""
+    if len(graph.dim_lists[node]) < 2:
+        return False
+    length = row(graph, node)
+    return length < graph.elements[node] and length <= LONG_ROW and length % VECTOR > 0
+
+
 def leaves_ends(graph: Graph, root: int, members: Iterable[int], operands: Iterable[int]) -> bool:
     """True for an elementwise kernel that leaves elements over in each row, and could do so only once.
 
@@ -92,22 +102,24 @@ def leaves_ends(graph: Graph, root: int, members: Iterable[int], operands: Itera
         members: all its nodes.
         operands: what it reads from memory.
     """
-    elements, length = int(graph.elements[root]), row(graph, root)
-    if elements == length or length % VECTOR == 0 or length > LONG_ROW:
-        return False
-    return all(_is_whole(graph, node, elements) for node in operands) and all(
-        _is_whole(graph, node, elements) and _keeps_order(graph, node) for node in members
+    elements = int(graph.elements[root])
+    return (
+        has_ends(graph, root)
+        and all(_keeps_order(graph, node) and _is_whole(graph, node, elements) for node in members)
+        and all(_is_whole(graph, node, elements) for node in operands)
     )
 
 
 def _is_whole(graph: Graph, node: int, elements: int) -> bool:
     """True for a number, and for an array of so many elements in row-major order."""
-    if int(graph.dtype[node]) not in DTYPE_BYTES.keys() - SUB_BYTE_DTYPES:
+    if int(graph.dtype[node]) not in _WHOLE_BYTES:
         return False
     if not graph.dim_lists[node]:
         return True
+    if int(graph.elements[node]) != elements:
+        return False
     order = memory_order(graph.source.shapes[node])
-    return int(graph.elements[node]) == elements and order == sorted(order, reverse=True)
+    return order == sorted(order, reverse=True)
 
 
 def _keeps_order(graph: Graph, node: int) -> bool:

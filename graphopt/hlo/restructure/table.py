@@ -115,7 +115,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "tree-reduce", frozenset({"reduce"}),
         "a tree of elementwise operations on slices, for a reduction to a scalar",
-        reduce_windows.forbids_tree, reduce_windows.expand_tree, reduce_windows.behind_tree, exact=False,
+        reduce_windows.forbids_tree, reduce_windows.expand_tree, reduce_windows.behind, exact=False,
     ),
     Restructure(
         "unroll", frozenset({"while"}),
@@ -207,7 +207,7 @@ RESTRUCTURES: Final[tuple[Restructure, ...]] = (
     Restructure(
         "slice-reduce", frozenset({"reduce"}),
         "slices along the dimension, combined element by element, then the elements of the one that is left",
-        slice_reduce.forbids, slice_reduce.expand, slice_reduce.behind, exact=False,
+        slice_reduce.forbids, slice_reduce.expand, reduce_windows.behind, exact=False,
     ),
 )  # fmt: skip
 """All rows; positions are the codes of `Decisions.restructure`."""

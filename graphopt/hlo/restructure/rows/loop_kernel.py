@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from graphopt.hlo.graph.layouts import leaves_ends
+from graphopt.hlo.graph.layouts import has_ends, leaves_ends
 from graphopt.hlo.graph.tiled import MIN_ELEMENTS, VIEWS, is_tiled
 from graphopt.hlo.graph.walks import fused_into, inputs_of
 from graphopt.hlo.restructure.sites import Candidate
@@ -38,9 +38,12 @@ def forbids(candidate: Candidate) -> str | None:
         return "not-tiled"
     if graph.ops[root].name in VIEWS and not any(fuse[candidate.operands]):
         return "not-tiled"  # another name for an array in memory
+    small = graph.elements[root] < MIN_ELEMENTS
+    if small and not has_ends(graph, root):
+        return "small-kernel"
     members = fused_into(graph, fuse, root)
     if leaves_ends(graph, root, members, inputs_of(graph, members)):
         return None
-    if graph.elements[root] < MIN_ELEMENTS:
+    if small:
         return "small-kernel"
     return None if is_tiled(graph, root, members) else "not-tiled"

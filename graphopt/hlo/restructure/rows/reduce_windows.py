@@ -150,21 +150,16 @@ def _function_key(computation: Any) -> tuple[Any, ...]:
     return root.opcode, root.shape.element_type, len(computation.instructions)
 
 
-def behind_tree(candidate: Candidate) -> list[int]:
-    """Nodes beyond the operands that the tree reads: what a reduce-window in front of it reads."""
+def behind(candidate: Candidate) -> list[int]:
+    """Nodes beyond its operands that a reduction reads: what a reduce-window in front of it reads."""
     source = source_node(candidate)
     return [] if source == candidate.operands[0] else [source]
 
 
 def expand_tree(site: Site) -> Value:
     """Combines slices of the outermost dimension, then of the flattened rest, until little is left."""
-    block = site.block
-    x, init = site.operands
-    window = site.producer(x)
-    if window is not None and window.instruction.opcode == "reduce-window":
-        whole = merged(site, window)
-        x = x if whole is None else whole
-    combiner = site.applied
+    block, init, combiner = site.block, site.operands[1], site.applied
+    x = reduced_value(site)
     x = _level(block, x, init, combiner, _first_cut(x.dims))
     while prod(x.dims) > SMALL:
         x = block.bitcast(x, (prod(x.dims),))
@@ -183,7 +178,17 @@ def _first_cut(dims: Sequence[int]) -> int:
     return next((d for d in wide[:-1] if dims[d] % WAYS == 0), wide[0])
 
 
-def merged(site: Site, window: Site) -> Value | None:
+def reduced_value(site: Site) -> Value:
+    """What a reduction reduces, a reduce-window in front of it left out."""
+    x = site.operands[0]
+    window = site.producer(x)
+    if window is None or window.instruction.opcode != "reduce-window":
+        return x
+    whole = _merged(site, window)
+    return x if whole is None else whole
+
+
+def _merged(site: Site, window: Site) -> Value | None:
     """What the reduce-window in front of a reduction reads, if that may be read instead."""
     if not _tiles(window.instruction):
         return None
@@ -214,18 +219,25 @@ def _level(block: Block, x: Value, init: Value, combiner: Any, dimension: int) -
     extent = x.dims[dimension]
     ways = next(w for w in range(min(WAYS, extent), 0, -1) if extent % w <= extent // w)
     part = extent // ways
-    slices = [_rows(block, x, dimension, k * part, (k + 1) * part) for k in range(ways)]
+    slices = [part_of(block, x, dimension, k * part, (k + 1) * part) for k in range(ways)]
     rest = extent - ways * part
     if rest:
-        last = _rows(block, x, dimension, ways * part, extent)
+        last = part_of(block, x, dimension, ways * part, extent)
         slices.append(padded(block, last, init, slices[0].dims, [0] * len(x.dims)))
-    while len(slices) > 1:
-        pairs = [slices[i : i + 2] for i in range(0, len(slices), 2)]
-        slices = [inline(block, combiner, p)[0] if len(p) > 1 else p[0] for p in pairs]
-    return slices[0]
+    return combined(block, combiner, slices)
 
 
-def _rows(block: Block, x: Value, dimension: int, start: int, stop: int) -> Value:
+def combined(block: Block, combiner: Any, values: Sequence[Value]) -> Value:
+    """Values of one shape, combined pairwise."""
+    left = list(values)
+    while len(left) > 1:
+        pairs = [left[i : i + 2] for i in range(0, len(left), 2)]
+        left = [inline(block, combiner, p)[0] if len(p) > 1 else p[0] for p in pairs]
+    return left[0]
+
+
+def part_of(block: Block, x: Value, dimension: int, start: int, stop: int) -> Value:
+    """Elements of an array along one dimension."""
     starts, limits = [0] * len(x.dims), list(x.dims)
     starts[dimension], limits[dimension] = start, stop
     return block.slice(x, starts, limits)

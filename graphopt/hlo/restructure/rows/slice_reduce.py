@@ -8,14 +8,18 @@ order, so that sums agree to rounding; as in XLA, the initial value may enter mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from graphopt.hlo.module.proto import DType
-from graphopt.hlo.restructure.rows.reduce_windows import is_associative, merged, source_node
+from graphopt.hlo.restructure.rows.reduce_windows import (
+    combined,
+    is_associative,
+    part_of,
+    reduced_value,
+    source_node,
+)
 from graphopt.hlo.restructure.sites import Candidate, Site
 from graphopt.hlo.restructure.writing.blocks import Block
-from graphopt.hlo.restructure.writing.inlining import inline
 from graphopt.hlo.restructure.writing.values import Value, is_row_major
 
 LENGTHS: Final = (16, 8, 12, 10, 14, 9, 11, 13, 15)
@@ -51,30 +55,19 @@ def forbids(candidate: Candidate) -> str | None:
     return None if long and same else "slices-dimension"
 
 
-def behind(candidate: Candidate) -> list[int]:
-    """Nodes beyond the operands that are read: what a reduce-window in front reads."""
-    source = source_node(candidate)
-    return [] if source == candidate.operands[0] else [source]
-
-
 def expand(site: Site) -> Value:
     """Slices along the dimension, combined until one is left, and what did not fill one."""
-    block = site.block
-    x, init = site.operands
-    window = site.producer(x)
-    if window is not None and window.instruction.opcode == "reduce-window":
-        whole = merged(site, window)
-        x = x if whole is None else whole
+    block, combiner = site.block, site.applied
+    x = reduced_value(site)
     (dimension,) = site.instruction.dimensions
     last = []
     while x.dims[dimension] >= LEAST:
-        x, rest = _combined(block, x, site.applied, dimension)
+        x, rest = _slices(block, x, combiner, dimension)
         last += rest
     last += _elements(block, x, dimension, 0)
     dims = [n for d, n in enumerate(x.dims) if d != dimension]
     parts = [block.bitcast(part, dims) for part in last]
-    parts.append(block.broadcast(init, dims))
-    return tree(block, site.applied, parts)
+    return combined(block, combiner, [*parts, block.broadcast(site.operands[1], dims)])
 
 
 def cut(extent: int) -> tuple[int, int]:
@@ -86,30 +79,15 @@ def cut(extent: int) -> tuple[int, int]:
     return extent // length, length
 
 
-def _combined(block: Block, x: Value, combiner: Any, dimension: int) -> tuple[Value, list[Value]]:
+def _slices(block: Block, x: Value, combiner: Any, dimension: int) -> tuple[Value, list[Value]]:
     """All slices combined, in memory, and the elements that are left over."""
     count, length = cut(x.dims[dimension])
-    slices = [_part(block, x, dimension, k * length, length) for k in range(count)]
-    out = tree(block, combiner, slices)
+    slices = [part_of(block, x, dimension, k * length, (k + 1) * length) for k in range(count)]
+    out = combined(block, combiner, slices)
     block.editor.alone.add((block.computation, out.id))
     return out, _elements(block, x, dimension, count * length)
 
 
-def tree(block: Block, combiner: Any, values: Sequence[Value]) -> Value:
-    """Values of one shape, combined pairwise."""
-    left = list(values)
-    while len(left) > 1:
-        pairs = [left[i : i + 2] for i in range(0, len(left), 2)]
-        left = [inline(block, combiner, p)[0] if len(p) > 1 else p[0] for p in pairs]
-    return left[0]
-
-
 def _elements(block: Block, x: Value, dimension: int, start: int) -> list[Value]:
     """Single elements along a dimension, from one on."""
-    return [_part(block, x, dimension, k, 1) for k in range(start, x.dims[dimension])]
-
-
-def _part(block: Block, x: Value, dimension: int, start: int, length: int) -> Value:
-    starts, limits = [0] * len(x.dims), list(x.dims)
-    starts[dimension], limits[dimension] = start, start + length
-    return block.slice(x, starts, limits)
+    return [part_of(block, x, dimension, k, k + 1) for k in range(start, x.dims[dimension])]
