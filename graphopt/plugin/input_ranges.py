@@ -93,13 +93,18 @@ def _view(argument: Any) -> Array | None:
 
 
 def values_of(arguments: Sequence[Any]) -> list[Array] | None:
-    """Copies of the arguments of a call; None where one cannot be had at once, or they are too large."""
+    """Copies of the arguments of a call; None where one cannot be had at once, or they are too large.
+
+    Numbers of Python and arrays of NumPy have the types that jax gives them.
+    """
+    from jax.dtypes import canonicalize_dtype
+
     views = [_view(argument) for argument in arguments]
     if any(view is None for view in views):
         return None
     if sum(view.nbytes for view in views if view is not None) > MAX_VALUE_BYTES:
         return None
-    return [np.array(view) for view in views if view is not None]
+    return [np.array(v, canonicalize_dtype(v.dtype)) for v in views if v is not None]
 
 
 def packed_values(values: Sequence[Array]) -> bytes:

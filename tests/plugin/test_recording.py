@@ -17,6 +17,8 @@ from support.small_programs import STATE, named
 import graphopt
 from graphopt import jax_private
 from graphopt.errors import ConfigError
+from graphopt.learn.background.tuning import inputs_of
+from graphopt.measure.compiling.stub import signature
 from graphopt.plugin.recording import COUNTED, record_wanted
 from graphopt.store import Store
 from graphopt.store.queue import items, load
@@ -81,6 +83,24 @@ def test_values_are_recorded_only_where_asked_for(store):
     graphopt.uninstall()
     assert only_item(store).has_values
     assert load(store, only_item(store).id)[1] is not None
+
+
+def test_numbers_are_recorded_as_the_module_takes_them(store):
+    graphopt.install(record="inputs", store=store)
+
+    @jax.jit
+    def descend(x, times, rate, start):
+        step = lambda _, x: x - rate * jnp.tanh(x * x).sum() * x  # noqa: E731
+        return jax.lax.fori_loop(0, times, step, x + start)
+
+    descend(jnp.ones(512), 30, 0.25, np.ones(512))
+    graphopt.uninstall()
+    item = only_item(store)
+    data, values = load(store, item.id)
+    inputs = inputs_of(data, item, values, seed=0)
+    wanted = [(tuple(p.shape), p.dtype.name) for p in signature(data).parameters]
+    assert [(value.shape, value.dtype.name) for value in inputs] == wanted
+    assert sorted(float(value) for value in inputs if not value.shape) == [0.25, 30.0]
 
 
 def test_donated_arguments_stay_donated(store):
