@@ -340,6 +340,14 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
     return b""
 
 
+def _add_member(scope: Scope, cluster: Cluster, node: int, operands: list[int]) -> int:
+    """A node of a kernel, in the kernel's computation."""
+    added = scope.add_node(node, operands)
+    if cluster.flat:
+        added.shape.CopyFrom(flat_shape(added.shape))
+    return int(added.id)
+
+
 def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     graph = module.graph
     scope = Scope(module, module.new_computation("fused_computation", module.module))
@@ -352,10 +360,7 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     operand_lists = graph.operand_lists
     if not several:
         for node in cluster.nodes:
-            added = scope.add_node(node, [local[o] for o in operand_lists[node]])
-            local[node] = int(added.id)
-            if cluster.flat:
-                added.shape.CopyFrom(flat_shape(added.shape))
+            local[node] = _add_member(scope, cluster, node, [local[o] for o in operand_lists[node]])
         root = local[cluster.outputs[0]]
         return scope.finish(scope.add_mark(root) if cluster.loop_kernel else root)
     equal: dict[tuple[object, ...], int] = {}
@@ -364,9 +369,6 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
         # One kernel computes an output and its recomputed twin once.
         key = (graph.source.attributes(node), tuple(operands), graph.source.called[node])
         if key not in equal:
-            added = scope.add_node(node, operands)
-            equal[key] = int(added.id)
-            if cluster.flat:
-                added.shape.CopyFrom(flat_shape(added.shape))
+            equal[key] = _add_member(scope, cluster, node, operands)
         local[node] = equal[key]
     return scope.finish(int(scope.add_tuple([local[o] for o in cluster.outputs]).id))
