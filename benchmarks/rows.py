@@ -82,44 +82,52 @@ def with_row(graph: Graph, decisions: Decisions, name: str) -> Decisions:
     return out
 
 
+def print_table(
+    columns: str,
+    programs: dict[str, Callable[[Any], Any]],
+    shapes: list[tuple[int, int]],
+    measure: Callable[[Callable[[Any], Any], tuple[int, int]], list[float]],
+) -> None:
+    """A Markdown table of programs and shapes; `measure` gives microseconds for each column."""
+    print(f"| operation | array | {columns} |")
+    print("|" + " --- |" * (3 + columns.count("|")))
+    cases = [(name, shape) for name in programs for shape in shapes]
+    with counted(cases, "programs measured") as rest:
+        for name, shape in rest:
+            cells = " | ".join(f"{1e3 * us:.0f}" for us in measure(programs[name], shape))
+            print(f"| {name} | {shape[0]} x {shape[1]} | {cells} |", flush=True)
+
+
 def print_reductions(store: Store) -> None:
     """A Markdown table of reductions along rows."""
-    print("| operation | array | XLA, ns per iteration | native | in slices |")
-    print("|" + " --- |" * 5)
-    cases = [(name, sizes) for name in REDUCTIONS for sizes in REDUCED]
-    with counted(cases, "reductions measured") as rest:
-        for name, sizes in rest:
-            data, inputs = loop(REDUCTIONS[name], sizes)
-            graph = build_graph(data)
-            with Runner(data, inputs, store) as runner:
-                runner.start()
-                forms = (
-                    graph.default,
-                    native(graph),
-                    with_row(graph, native(graph), "slice-reduce"),
-                )
-                times = [f"{1e3 * median_us(runner, form):.0f}" for form in forms]
-            print(f"| {name} | {sizes[0]} x {sizes[1]} | {' | '.join(times)} |", flush=True)
+
+    def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
+        data, inputs = loop(step, shape)
+        graph = build_graph(data)
+        forms = (graph.default, native(graph), with_row(graph, native(graph), "slice-reduce"))
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            return [median_us(runner, form) for form in forms]
+
+    print_table("XLA, ns per iteration | native | in slices", REDUCTIONS, REDUCED, measure)
 
 
 def print_ends(store: Store) -> None:
     """A Markdown table of elementwise operations."""
-    print("| operation | array | XLA, ns per iteration | graphopt | XLA, as one row |")
-    print("|" + " --- |" * 5)
-    cases = [(name, sizes) for name in OPERATIONS for sizes in ENDS]
-    with counted(cases, "operations measured") as rest:
-        for name, sizes in rest:
-            times = []
-            for shape in (sizes, (math.prod(sizes),)):
-                data, inputs = loop(OPERATIONS[name], shape)
-                graph = build_graph(data)
-                with Runner(data, inputs, store) as runner:
-                    runner.start()
-                    times.append(median_us(runner, graph.default))
-                    if shape == sizes:
-                        times.append(median_us(runner, heuristic(graph) or graph.default))
-            cells = " | ".join(f"{1e3 * us:.0f}" for us in times)
-            print(f"| {name} | {sizes[0]} x {sizes[1]} | {cells} |", flush=True)
+
+    def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
+        data, inputs = loop(step, shape)
+        graph = build_graph(data)
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            chosen = (graph.default, heuristic(graph) or graph.default)
+            times = [median_us(runner, decisions) for decisions in chosen]
+        data, inputs = loop(step, (math.prod(shape),))
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            return [*times, median_us(runner, build_graph(data).default)]
+
+    print_table("XLA, ns per iteration | graphopt | XLA, as one row", OPERATIONS, ENDS, measure)
 
 
 def main() -> None:
