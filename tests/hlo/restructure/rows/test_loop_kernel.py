@@ -256,3 +256,16 @@ def test_outputs_of_one_kernel_have_one_dimension_together():
     assert [again.dim_lists[node] for node in outputs] == [[64 * 33]] * 2
     got = compile_with(fn, args, lambda _: data)()
     assert compare_outputs(default(), got).equal
+
+
+def test_loops_that_xla_makes_native_stay_as_they_are_unless_it_is_decided():
+    def fn(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 9, lambda _, x: jnp.tanh(x) * 0.5, x)
+
+    graph = capture(fn, normal(2, 40)).graph
+    (loop,) = nodes(graph, "while")
+    if graph.units[graph.default.unit[loop]].kind is not UnitKind.NATIVE:
+        pytest.skip("this XLA leaves the loop to its kernels")
+    for decisions, dims in ((graph.default, [2, 40]), (everywhere(graph, NAME), [80])):
+        again = build_graph(rewrite(graph, decisions).data)
+        assert [again.dim_lists[node] for node in nodes(again, "tanh")] == [dims]
