@@ -7,7 +7,7 @@ from typing import Final
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
-from graphopt.hlo.module.layouts import memory_order, merges_dimensions
+from graphopt.hlo.module.layouts import is_row_major, merges_dimensions
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DTYPE_BYTES, SUB_BYTE_DTYPES
 
@@ -116,10 +116,7 @@ def _is_whole(graph: Graph, node: int, elements: int) -> bool:
         return False
     if not graph.dim_lists[node]:
         return True
-    if int(graph.elements[node]) != elements:
-        return False
-    order = memory_order(graph.source.shapes[node])
-    return order == sorted(order, reverse=True)
+    return int(graph.elements[node]) == elements and is_row_major(graph.source.shapes[node])
 
 
 def _keeps_order(graph: Graph, node: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -21,16 +22,33 @@ def extents(shape: Any) -> list[int]:
     return [shape.dimensions[dimension] for dimension in memory_order(shape)]
 
 
+def is_row_major(shape: Any) -> bool:
+    """True for an array whose last dimension varies fastest, dimensions of size 1 aside."""
+    order = shape.layout.minor_to_major
+    if len(order) < 2:
+        return True
+    order = list(order)
+    if order == sorted(order, reverse=True):
+        return True
+    order = memory_order(shape)
+    return order == sorted(order, reverse=True)
+
+
+def array_shape(dtype: int, dims: Sequence[int]) -> Any:
+    """A row-major array shape, written as XLA writes it."""
+    shape = ShapeProto(element_type=int(dtype))
+    shape.dimensions.extend(dims)
+    shape.is_dynamic_dimension.extend([False] * len(dims))
+    shape.layout.minor_to_major.extend(range(len(dims) - 1, -1, -1))
+    shape.layout.tail_padding_alignment_in_elements = 1
+    return shape
+
+
 def flat_shape(shape: Any) -> Any:
     """``ShapeProto`` of the elements of a row-major array under one dimension; that of a number as it is."""
     if len(shape.dimensions) < 2:
         return shape
-    flat = ShapeProto(element_type=shape.element_type)
-    flat.dimensions.append(prod(shape.dimensions))
-    flat.is_dynamic_dimension.append(False)
-    flat.layout.minor_to_major.append(0)
-    flat.layout.tail_padding_alignment_in_elements = 1
-    return flat
+    return array_shape(shape.element_type, [prod(shape.dimensions)])
 
 
 def merges_dimensions(value: Any, view: Any) -> bool:

@@ -6,7 +6,7 @@ written anew, and this step has those of loops that XLA made native.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,11 +28,13 @@ def apply(context: Context) -> Edit | None:
     """Chooses the loop generator for elementwise kernels, where that saves a part of the program's time."""
     graph, decisions, code = context.graph, context.decisions, CODE["loop-kernel"]
     chosen, saved = [], 0.0
+    default = graph.default.unit
+    own = context.inside(n for n in context.model.callees if default[n] == context.native)
     for root in np.flatnonzero(context.masks.restructure[:, code]).tolist():
         unit = graph.units[decisions.unit[root]]
         if decisions.fuse[root] or decisions.join[root] or unit.kind is not UnitKind.LOOP:
             continue
-        saved_ns = _saved_ns(context, root)
+        saved_ns = _saved_ns(context, root, own)
         if saved_ns > 0.0:
             chosen.append(root)
             saved += saved_ns / unit.threads * context.executions(root)
@@ -41,8 +43,14 @@ def apply(context: Context) -> Edit | None:
     return context.edit(wanted, saved, f"{len(chosen)} kernels by the loop code generator")
 
 
-def _saved_ns(context: Context, root: int) -> float:
-    """Nanoseconds that another form of a kernel saves on one core; 0 where that takes longer."""
+def _saved_ns(context: Context, root: int, own: Collection[int]) -> float:
+    """Nanoseconds that another form of a kernel saves on one core; 0 where that takes longer.
+
+    Args:
+        context: the graph and its decisions so far.
+        root: of the kernel.
+        own: computations inside loops that XLA makes native itself.
+    """
     graph, costs, unit = context.graph, context.costs, int(context.decisions.unit[root])
     members = context.model.members(context.decisions.fuse, root)
     elements = int(graph.elements[root])
@@ -51,7 +59,7 @@ def _saved_ns(context: Context, root: int) -> float:
     end_ns = costs.row_end_ns + ends_ns(graph, members, length, costs)
     at_ends_ns = end_ns * elements / length if ends else 0.0
     if context.is_inside_native(root):
-        return at_ends_ns if int(graph.computation[root]) in _native_by_default(context) else 0.0
+        return at_ends_ns if int(graph.computation[root]) in own else 0.0
     if elements % graph.units[unit].threads:
         at_ends_ns = 0.0
     if not is_tiled(graph, root, members):
@@ -59,12 +67,6 @@ def _saved_ns(context: Context, root: int) -> float:
     if not at_ends_ns and is_guarded(graph, root, members, unit):
         return 0.0
     return max(0.0, at_ends_ns + _untiled_ns(context, root, members))
-
-
-def _native_by_default(context: Context) -> frozenset[int]:
-    """Computations inside loops that XLA makes native itself."""
-    default = context.graph.default.unit
-    return context.inside(n for n in context.model.callees if default[n] == context.native)
 
 
 def _untiled_ns(context: Context, root: int, members: Sequence[int]) -> float:
