@@ -157,6 +157,14 @@ def _interrupt_later() -> None:
         again.start()
 
 
+def is_interrupt(error: Exception) -> bool:
+    """True for what XLA makes of an interrupt that came before the hook.
+
+    Python raises it where the next function begins: in `_callback`, and not within its `try` yet.
+    """
+    return re.search(r"^KeyboardInterrupt\b", str(error), re.MULTILINE) is not None
+
+
 def _callback(data: bytes) -> bytes | None:
     """What XLA calls. Raising here would raise in the user's program, so nothing escapes."""
     try:

@@ -328,3 +328,34 @@ def test_an_interrupt_while_it_is_decided_reaches_the_program(monkeypatch):
     assert len(in_main) == 1
     if in_main[0]:
         assert graphopt.report().records[-1].reason == "interrupted"
+
+
+def test_an_interrupt_before_the_hook_reaches_the_program():
+    # Most come while XLA compiles, before or behind the hook; Python sees them when it is asked next.
+    script = """
+        import signal, threading, time
+        import jax, jax.numpy as jnp, numpy as np
+        import graphopt
+
+        def unrolled(x, number):
+            for factor in range(8):
+                x = jnp.sin(x @ x) + factor + number
+            return x
+
+        graphopt.install("heuristic", store=False)
+        main = threading.main_thread().ident
+        x = np.eye(8, dtype=np.float32)
+        jax.jit(unrolled, static_argnums=1)(x, 0)  # loads what jax loads at the first compile
+        seen = []
+        for number in range(1, 25):
+            compile = jax.jit(unrolled, static_argnums=1)
+            interrupt = threading.Timer(0.005 * number, signal.pthread_kill, (main, signal.SIGINT))
+            try:
+                interrupt.start()
+                compile(x, number)
+                time.sleep(30.0)
+            except BaseException as error:
+                seen.append(type(error).__name__)
+        print(sorted(set(seen)), len(seen))
+    """
+    assert run_python("-c", textwrap.dedent(script)).stdout.strip() == "['KeyboardInterrupt'] 24"
