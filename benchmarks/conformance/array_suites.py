@@ -64,7 +64,8 @@ def array_api_extra(folder: Path) -> Path:
     """Its source distribution, with lazy tensors among its libraries."""
     target = folder / "array_api_extra"
     if not target.exists():
-        source = source_of(*EXTRA, folder)
+        name, version = EXTRA
+        source = source_of(name, folder, version)
         edited(
             source / "src/array_api_extra/_lib/_backends.py",
             '    JAX = "jax.numpy"\n',
@@ -112,7 +113,7 @@ def run(name: str, suite: Suite, tier: str, folder: Path, limit_s: float) -> str
     os.environ["GRAPHOPT_LAZY_TIER"] = tier
     log = folder / f"{name}-{tier}.jsonl"
     tests = ["-p", "lazy_tier", *suite.tests]
-    done = finish(start(tests, suite.source, limit_s, log, disabled=False), log)
+    done = finish(start(tests, suite.source, limit_s, log, {}), log)
     count = Counter(done.outcomes.values())
     failed = sorted(test for test, outcome in done.outcomes.items() if outcome == "failed")
     log.with_suffix(".failed").write_text("".join(f"{test}\n" for test in failed))

@@ -29,6 +29,7 @@ import sys
 import tarfile
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -149,8 +150,9 @@ def is_installed(name: str) -> bool:
     return True
 
 
-def source_of(name: str, version: str, folder: Path) -> Path:
-    """The unpacked source distribution of a version."""
+def source_of(name: str, folder: Path, version: str | None = None) -> Path:
+    """The unpacked source distribution of a version; of the one that is installed if it is None."""
+    version = version or importlib.metadata.version(name)
     about = f"https://pypi.org/pypi/{name}/json"
     with urllib.request.urlopen(about, timeout=60) as answer:
         files = json.load(answer)["releases"][version]
@@ -166,16 +168,21 @@ def source_of(name: str, version: str, folder: Path) -> Path:
 
 
 def start(
-    tests: list[str], source: Path, limit_s: float, log: Path, *, disabled: bool
+    tests: list[str], source: Path, limit_s: float, log: Path, told: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Starts pytest in a process of its own; a line per test goes to ``log``, what it prints beside it.
 
     Tests that have a line already are left out.
+
+    Args:
+        tests: files and folders in `source`.
+        source: the unpacked source distribution.
+        limit_s: seconds after which pytest is stopped.
+        log: file for a line of JSON per test.
+        told: variables of the environment that say how graphopt is installed.
     """
     environment = dict(os.environ, JAX_PLATFORMS="cpu", GRAPHOPT_TEST_LOG=str(log), **ENVIRONMENT)
-    environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
-    if disabled:
-        environment["GRAPHOPT_DISABLE"] = "1"
+    environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}", **told}
     command = [
         "timeout", "-k", "60", "-s", "INT", str(limit_s),
         sys.executable, "-m", "pytest", "-q", "--color=no", "--tb=short",
@@ -215,7 +222,8 @@ def finish(process: subprocess.Popen[bytes], log: Path) -> Suite:
 def both(tests: list[str], source: Path, limit_s: float, stem: Path) -> tuple[Suite, Suite]:
     """The same tests with graphopt and without, side by side."""
     logs = [stem.with_name(f"{stem.name}-{way}.jsonl") for way in ("with", "without")]
-    runs = [start(tests, source, limit_s, log, disabled=way == 1) for way, log in enumerate(logs)]
+    ways: tuple[dict[str, str], ...] = ({}, {"GRAPHOPT_DISABLE": "1"})
+    runs = [start(tests, source, limit_s, *way) for way in zip(logs, ways, strict=True)]
     installed, default = (finish(run, log) for run, log in zip(runs, logs, strict=True))
     return installed, default
 
@@ -234,7 +242,7 @@ def lost(installed: Suite, default: Suite) -> set[str]:
 
 def check(name: str, folder: Path, limit_s: float, source: Path | None) -> Comparison:
     """Runs one library's tests both ways; those of its source distribution if `source` is None."""
-    source = source or source_of(name, importlib.metadata.version(name), folder)
+    source = source or source_of(name, folder)
     tests = (LIBRARIES | CHECKED_OUT)[name].split()
     installed, default = both(tests, source, limit_s, folder / name)
     common = installed.outcomes.keys() & default.outcomes.keys()
