@@ -68,10 +68,6 @@ class _Chains:
         for node in reversed(range(len(self.graph))):
             if not self.fresh[node]:
                 self._place_old(node)
-            elif self.graph.ops[node].name == "constant" and self.graph.elements[node] == 1:
-                # Every kernel has its own, as XLA has it: LLVM must see by how much is shifted.
-                readers = self.graph.user_lists[node]
-                self.decisions.fuse[node] = all(self.chained[reader] for reader in readers)
             elif self.chained[node]:
                 self._place_new(node)
         for node, roots in self.roots.items():

@@ -11,7 +11,7 @@ from graphopt.hlo.graph.decisions import Decisions, Masks
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.legal.rules import make_masks
 from graphopt.hlo.module.layouts import merges_dimensions
-from graphopt.hlo.module.opcodes import OpKind
+from graphopt.hlo.module.opcodes import OP_BY_NAME, OpKind
 from graphopt.hlo.replace.chains import group_chains
 from graphopt.hlo.restructure.writing.blocks import ModuleEditor
 from graphopt.machine import UnitKind
@@ -58,6 +58,7 @@ def group(
             continue
         if len(readers) <= 1 or (cost[node] <= MAX_REPEATED_COST and not op.expensive):
             decisions.fuse[node] = True
+    decisions.fuse[fresh & _is_number(graph)] = True
     changed = group_chains(graph, masks, _written_as(graph, editor.chained), fresh, decisions)
     large = changed & (graph.elements >= PARALLEL_ELEMENTS) & masks.unit[:, widest]
     decisions.unit[large] = widest
@@ -65,6 +66,15 @@ def group(
     decisions.fuse[_written_as(graph, editor.fused) & allowed] = True
     _leave_views(graph, masks, fresh, decisions)
     return decisions, changed
+
+
+def _is_number(graph: Graph) -> NDArray[np.bool_]:
+    """bool [N]; constants that are no arrays.
+
+    Every kernel has its own, as XLA has it: LLVM must see by how much is shifted, and each that is left in
+    memory takes some 70 ns of every call.
+    """
+    return (graph.opcode == OP_BY_NAME["constant"].code) & (graph.elements == 1)
 
 
 def _written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:
