@@ -1,12 +1,12 @@
-"""Rows of small arrays in native code: their ends, and reductions along them.
+"""Rows of small arrays: those that are no vector code, and reductions along them.
 
     python -m benchmarks.rows
-    python -m benchmarks.rows --ends
+    python -m benchmarks.rows --odd
 
 The first table has sums, maxima and normalisations of rows in native loops: as XLA's code computes them, and
-in slices that are combined first. The second table (``--ends``) has elementwise operations in loops on arrays
-whose rows do not fill vectors: by XLA, as graphopt decides, and by XLA as a program about one row of as many
-elements.
+in slices that are combined first. The second table (``--odd``) has elementwise operations in loops on arrays
+whose rows do not fill vectors, or are short: by XLA, as graphopt decides, and by XLA as a program about one
+row of as many elements.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ REDUCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "layer norm": lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 0.1),
 }
 
-ENDS: Final = [(8, 10), (16, 20), (4, 40), (64, 10), (100, 20), (4, 100), (500, 33), (1000, 3)]
+ODD: Final = [
+    (8, 10), (16, 20), (4, 40), (64, 10), (100, 20), (4, 100), (500, 33), (1000, 3),
+    (64, 16), (64, 32), (64, 48), (1000, 16), (1000, 32),
+]  # fmt: skip
 """Rows and elements of a row."""
 
 OPERATIONS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -112,7 +115,7 @@ def print_reductions(store: Store) -> None:
     print_table("XLA, ns per iteration | native | in slices", REDUCTIONS, REDUCED, measure)
 
 
-def print_ends(store: Store) -> None:
+def print_odd(store: Store) -> None:
     """A Markdown table of elementwise operations."""
 
     def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
@@ -127,17 +130,17 @@ def print_ends(store: Store) -> None:
             runner.start()
             return [*times, median_us(runner, build_graph(data).default)]
 
-    print_table("XLA, ns per iteration | graphopt | XLA, as one row", OPERATIONS, ENDS, measure)
+    print_table("XLA, ns per iteration | graphopt | XLA, as one row", OPERATIONS, ODD, measure)
 
 
 def main() -> None:
     """Prints a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__)
-    parser.add_argument("--ends", action="store_true", help="the ends of rows instead")
+    parser.add_argument("--odd", action="store_true", help="rows that are no vector code instead")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store.sqlite")
-        (print_ends if options.ends else print_reductions)(store)
+        (print_odd if options.odd else print_reductions)(store)
 
 
 if __name__ == "__main__":

@@ -203,7 +203,7 @@ class CpuCosts(ProductFacts):
     row_end_ns: float = fact(
         5.0,
         "ns per row",
-        "The end of a row of an elementwise kernel that does not fill a vector",
+        "A row of an elementwise kernel that LLVM unrolls, or the end of one that does not fill a vector",
         ROWS,
     )
     row_end_function: float = fact(

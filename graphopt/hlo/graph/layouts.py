@@ -14,6 +14,10 @@ from graphopt.hlo.module.proto import DTYPE_BYTES, SUB_BYTE_DTYPES
 VECTOR: Final = 16
 """Rows of a multiple of so many elements leave none over."""
 
+UNROLLED_ROW: Final = 48
+"""LLVM writes out loops over rows of up to so many elements before it makes vector code, where little is
+computed of each: what comes of it is scalar code in large part."""
+
 LONG_ROW: Final = 256
 """In longer rows it does not matter what is left over."""
 
@@ -82,19 +86,23 @@ def _joins_rows(graph: Graph, node: int) -> bool:
     return inner is not None and graph.dim_lists[first][inner] != graph.dim_lists[node][inner]
 
 
-def has_ends(graph: Graph, node: int) -> bool:
-    """True for an array of several rows whose elements do not fill vectors."""
+def has_odd_rows(graph: Graph, node: int) -> bool:
+    """True for an array of several rows that vector code does not compute whole."""
     if len(graph.dim_lists[node]) < 2:
         return False
     length = row(graph, node)
-    return length < graph.elements[node] and length <= LONG_ROW and length % VECTOR > 0
+    odd = length <= UNROLLED_ROW or length % VECTOR > 0
+    return odd and length < graph.elements[node] and length <= LONG_ROW
 
 
-def leaves_ends(graph: Graph, root: int, members: Iterable[int], operands: Iterable[int]) -> bool:
-    """True for an elementwise kernel that leaves elements over in each row, and could do so only once.
+def is_better_flat(
+    graph: Graph, root: int, members: Iterable[int], operands: Iterable[int]
+) -> bool:
+    """True for an elementwise kernel that scalar code computes rows of, in part, and vector code could.
 
-    XLA:CPU computes an array row by row, and what does not fill a vector at the end of a row one by one.
-    Where a kernel reads nothing but whole arrays and numbers, its arrays can as well have one dimension.
+    XLA:CPU computes an array row by row, and what does not fill a vector at the end of a row one by one; of
+    short rows most of it. Where a kernel reads nothing but whole arrays and numbers, its arrays can as well
+    have one dimension.
 
     Args:
         graph: of the program.
@@ -104,7 +112,7 @@ def leaves_ends(graph: Graph, root: int, members: Iterable[int], operands: Itera
     """
     elements = int(graph.elements[root])
     return (
-        has_ends(graph, root)
+        has_odd_rows(graph, root)
         and all(_keeps_order(graph, node) and _is_whole(graph, node, elements) for node in members)
         and all(_is_whole(graph, node, elements) for node in operands)
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
-from graphopt.hlo.graph.layouts import leaves_ends
+from graphopt.hlo.graph.layouts import is_better_flat
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import own_kernel, window_size
 from graphopt.hlo.module.opcodes import OpKind
@@ -51,7 +51,7 @@ class Cluster:
         default: True if XLA made exactly this cluster for this unit.
         work: operations per execution (in units of `Op.cost`), recomputation included.
         loop_kernel: written so that XLA's loop code generator computes it, not its tiled one.
-        flat: written over one dimension (`graphopt.hlo.graph.layouts.leaves_ends`).
+        flat: written over one dimension (`graphopt.hlo.graph.layouts.is_better_flat`).
     """
 
     outputs: list[int]
@@ -249,7 +249,7 @@ class ClusterFormer:
         chosen = becomes_native or cluster.loop_kernel or self.loop_kernel[root]
         if self.read_again or not chosen or self.elements[root] % unit.threads:
             return False
-        return leaves_ends(self.graph, root, cluster.nodes, cluster.operands)
+        return is_better_flat(self.graph, root, cluster.nodes, cluster.operands)
 
     def _is_loop_kernel(self, cluster: Cluster) -> bool:
         """True for kernels that are written for XLA's loop generator: by decision, and all that are new."""

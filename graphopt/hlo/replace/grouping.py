@@ -74,7 +74,7 @@ def _is_number(graph: Graph) -> NDArray[np.bool_]:
     Every kernel has its own, as XLA has it: LLVM must see by how much is shifted, and each that is left in
     memory takes some 70 ns of every call.
     """
-    return (graph.opcode == OP_BY_NAME["constant"].code) & (graph.elements == 1)
+    return np.asarray((graph.opcode == OP_BY_NAME["constant"].code) & (graph.elements == 1))
 
 
 def _written_as(graph: Graph, instructions: set[tuple[int, int]]) -> NDArray[np.bool_]:

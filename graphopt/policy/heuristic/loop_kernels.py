@@ -1,7 +1,7 @@
 """Kernels that XLA's tiled code generator computes, and that its loop generator computes sooner.
 
-So do those whose rows leave elements over, over one dimension; in native loops all are written so that are
-written anew, and this step has those of loops that XLA made native.
+So do those of odd rows, over one dimension; in native loops all are written so that are written anew, and
+this step has those of loops that XLA made native.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt.costs.elements import ends_ns, tiled_complex_ns, tiled_ns
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.layouts import is_guarded, leaves_ends, row
+from graphopt.hlo.graph.layouts import VECTOR, is_better_flat, is_guarded, row
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import inputs_of
 from graphopt.hlo.module.proto import DTYPE_BYTES
@@ -21,6 +21,7 @@ from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import instructions
 from graphopt.policy.heuristic.support.step import Step
 
 
@@ -51,13 +52,10 @@ def _saved_ns(context: Context, root: int, own: Collection[int]) -> float:
         root: of the kernel.
         own: computations inside loops that XLA makes native itself.
     """
-    graph, costs, unit = context.graph, context.costs, int(context.decisions.unit[root])
+    graph, unit = context.graph, int(context.decisions.unit[root])
     members = context.model.members(context.decisions.fuse, root)
     elements = int(graph.elements[root])
-    ends = leaves_ends(graph, root, members, inputs_of(graph, members))
-    length = row(graph, root)
-    end_ns = costs.row_end_ns + ends_ns(graph, members, length, costs)
-    at_ends_ns = end_ns * elements / length if ends else 0.0
+    at_ends_ns = _odd_rows_ns(context, root, members)
     if context.is_inside_native(root):
         return at_ends_ns if int(graph.computation[root]) in own else 0.0
     if elements % graph.units[unit].threads:
@@ -67,6 +65,19 @@ def _saved_ns(context: Context, root: int, own: Collection[int]) -> float:
     if not at_ends_ns and is_guarded(graph, root, members, unit):
         return 0.0
     return max(0.0, at_ends_ns + _untiled_ns(context, root, members))
+
+
+def _odd_rows_ns(context: Context, root: int, members: Sequence[int]) -> float:
+    """Nanoseconds that a kernel's scalar code takes longer; 0 if it has none, or not over one dimension."""
+    graph, costs = context.graph, context.costs
+    if not is_better_flat(graph, root, members, inputs_of(graph, members)):
+        return 0.0
+    length = row(graph, root)
+    unrolled = length * instructions(context, root) <= costs.unrolled_instructions
+    if length % VECTOR == 0 and (is_tiled(graph, root, members) or not unrolled):
+        return 0.0
+    end_ns = costs.row_end_ns + ends_ns(graph, members, length, costs)
+    return end_ns * float(graph.elements[root]) / length
 
 
 def _untiled_ns(context: Context, root: int, members: Sequence[int]) -> float:

@@ -15,12 +15,12 @@ import numpy as np
 from graphopt.hlo import Decisions, Graph
 from graphopt.hlo.graph.graph import Computation
 from graphopt.hlo.graph.walks import roots_around
-from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.pack import VECTOR, packed_length
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import instructions
 from graphopt.policy.heuristic.support.step import Step, limit
 
 
@@ -117,25 +117,9 @@ def _is_scalar_code(context: Context, node: int, inside: bool) -> bool:
     for root in roots_around(graph, decisions.fuse, node):
         if not inside and decisions.unit[root] != context.native:
             return False
-        if row * _instructions(context, root) > costs.unrolled_instructions:
+        if row * instructions(context, root) > costs.unrolled_instructions:
             return False
     return True
-
-
-def _instructions(context: Context, root: int) -> float:
-    """About how many instructions one iteration of a kernel's innermost loop has."""
-    graph = context.graph
-    members = set(context.model.members(context.decisions.fuse, root))
-    read = {operand for member in members for operand in _read(graph, member)} - members
-    loads = sum(graph.elements[operand] > 1 for operand in read)
-    computed = sum(graph.ops[member].kind is OpKind.ELEMENTWISE for member in members)
-    return context.costs.loop_instructions + int(loads) + computed
-
-
-def _read(graph: Graph, node: int) -> list[int]:
-    """Operands that are loaded, element by element; an array that is updated in place is not."""
-    operands = graph.operand_lists[node]
-    return operands[1:] if graph.ops[node].name == "dynamic-update-slice" else operands
 
 
 STEP: Final = Step(

@@ -2,15 +2,15 @@
 
 An operation at the root that only the loop generator knows, and that changes nothing, moves a kernel there:
 a ``bitcast-convert`` to its own type, of complex numbers of the real part. It is elementwise, so buffers
-are shared as before. Kernels whose rows leave elements over, in native loops too, are written over one
-dimension (see `graphopt.hlo.graph.layouts.leaves_ends`).
+are shared as before. Kernels of odd rows, in native loops too, are written over one dimension (see
+`graphopt.hlo.graph.layouts.is_better_flat`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from graphopt.hlo.graph.layouts import has_ends, leaves_ends
+from graphopt.hlo.graph.layouts import has_odd_rows, is_better_flat
 from graphopt.hlo.graph.tiled import MIN_ELEMENTS, VIEWS, is_tiled
 from graphopt.hlo.graph.walks import fused_into, inputs_of
 from graphopt.hlo.restructure.sites import Candidate
@@ -30,7 +30,7 @@ OPCODES: Final = frozenset(
 
 
 def forbids(candidate: Candidate) -> str | None:
-    """Why a node is not the root of a kernel that XLA's tiled generator computes, or one that leaves ends."""
+    """Why a node is not the root of a kernel that XLA's tiled generator computes, or one of odd rows."""
     graph, root = candidate.graph, candidate.node
     fuse = graph.default.fuse
     unit = graph.units[graph.default.unit[root]]
@@ -39,10 +39,10 @@ def forbids(candidate: Candidate) -> str | None:
     if graph.ops[root].name in VIEWS and not any(fuse[candidate.operands]):
         return "not-tiled"  # another name for an array in memory
     small = graph.elements[root] < MIN_ELEMENTS
-    if small and not has_ends(graph, root):
+    if small and not has_odd_rows(graph, root):
         return "small-kernel"
     members = fused_into(graph, fuse, root)
-    if leaves_ends(graph, root, members, inputs_of(graph, members)):
+    if is_better_flat(graph, root, members, inputs_of(graph, members)):
         return None
     if small:
         return "small-kernel"

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt.costs.opaque import is_wall
 from graphopt.costs.sliced_reductions import SLICED
 from graphopt.costs.windows import KEEP
-from graphopt.hlo import RESTRUCTURES, Decisions
+from graphopt.hlo import RESTRUCTURES, Decisions, Graph
 from graphopt.hlo.module.layouts import extents
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.restructure import CODE
@@ -135,3 +135,19 @@ def native_below(context: Context, limit_ns: float) -> Decisions:
     wanted = context.decisions.copy()
     wanted.unit[chosen] = context.native
     return wanted
+
+
+def instructions(context: Context, root: int) -> float:
+    """About how many instructions one iteration of a kernel's innermost loop has."""
+    graph = context.graph
+    members = set(context.model.members(context.decisions.fuse, root))
+    read = {operand for member in members for operand in _read(graph, member)} - members
+    loads = sum(graph.elements[operand] > 1 for operand in read)
+    computed = sum(graph.ops[member].kind is OpKind.ELEMENTWISE for member in members)
+    return context.costs.loop_instructions + int(loads) + computed
+
+
+def _read(graph: Graph, node: int) -> list[int]:
+    """Operands that are loaded, element by element; an array that is updated in place is not."""
+    operands = graph.operand_lists[node]
+    return operands[1:] if graph.ops[node].name == "dynamic-update-slice" else operands
