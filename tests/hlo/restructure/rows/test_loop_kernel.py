@@ -188,7 +188,10 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("dims", [(3, 10), (16, 20), (5, 33), (2, 3, 7), (40, 1, 3), (4, 100), (9, 16), (2, 5, 48)])
+@pytest.mark.parametrize(
+    "dims",
+    [(3, 10), (16, 20), (5, 33), (2, 3, 7), (40, 1, 3), (4, 100), (9, 16), (2, 5, 48)],
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_odd_rows_are_written_as_one(name: str, dims: tuple[int, ...]) -> None:
     x, y = normal(*dims), normal(*dims, seed=1)

@@ -64,3 +64,14 @@ def test_tiles_stay_where_loops_in_parts_are_no_vector_code():
     with decide_with(cost_rows.default_costs("0.11.2")):
         assert edit_of(NAME, fn, normal(4_000_000)) is not None
         assert edit_of(NAME, fn, normal(4_000_001)) is None
+
+
+def test_rows_that_llvm_unrolls_are_written_as_one():
+    def fn(x):
+        return x / (1.0 + x * x)
+
+    with decide_with(cost_rows.DEFAULT):
+        check_acts(NAME, fn, normal(4000, 16))
+        check_acts(NAME, fn, normal(4000, 32))
+        assert edit_of(NAME, fn, normal(4000, 48)) is None  # too many instructions
+        assert edit_of(NAME, fn, normal(4000, 64)) is None
