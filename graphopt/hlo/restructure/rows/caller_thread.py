@@ -98,8 +98,8 @@ def is_on_caller(module: ModuleIndex) -> bool:
 
 
 def stays_on_caller(module: ModuleIndex) -> bool:
-    """The same, of a program of nothing but operations whose count is known."""
-    if not is_on_caller(module):
+    """True for a program that XLA runs there as its loops are, of operations whose count is known."""
+    if most_operations(module, CHEAP_OPERATIONS, written_out=False) >= CHEAP_OPERATIONS:
         return False
     opcodes = {i.opcode for c in module.computations.values() for i in c.instructions}
     known = (OP_BY_NAME.get(opcode) for opcode in opcodes - _COUNTED)
@@ -116,14 +116,15 @@ def _calls_out(graph: Graph, node: int) -> bool:
     return not instruction.custom_call_target.startswith(_SAFE_CALLS)
 
 
-def most_operations(module: ModuleIndex, enough: float = inf) -> int:
-    """About what XLA counts for a module at most, should all its shortest loops be written out.
+def most_operations(module: ModuleIndex, enough: float = inf, *, written_out: bool = True) -> int:
+    """About what XLA counts for a module at most.
 
     The count is that of the kernels as XLA fused them, what several compute counted for each.
 
     Args:
         module: of the program.
         enough: a count of so many operations is not continued.
+        written_out: count what it would be if all its shortest loops were written out, not each loop once.
     """
     times = {int(module.proto.entry_computation_id): 1}
     total = 0
@@ -136,7 +137,7 @@ def most_operations(module: ModuleIndex, enough: float = inf) -> int:
             if total >= enough:
                 return total
             if instruction.opcode in ("fusion", "while", "conditional", "call"):
-                trips = _written_out(instruction)
+                trips = _written_out(instruction) if written_out else 1
                 times.update((called, repeated * trips) for called in instruction.called)
     return total
 

@@ -171,6 +171,22 @@ def test_what_xla_runs_on_the_callers_thread_stays_there_in_another_form():
     assert compare_outputs(program.result, program.compile(result.data)()).equal
 
 
+def test_so_does_a_program_whose_short_loops_are_written_out():
+    def fn(x: jax.Array) -> Any:
+        return jax.lax.fori_loop(0, 5, lambda i, c: c * 1.01 + c[::-1] * i, x)
+
+    program = capture(fn, normal(100))
+    graph, code = program.graph, CODE["unroll"]
+    default = operations(program, rewrite(graph, graph.default).data)
+    assert default < CHEAP_OPERATIONS <= most_operations(graph.source.module)
+    decisions = graph.default.copy()
+    decisions.restructure[graph.masks.restructure[:, code]] = code
+    assert decisions.restructure.any()
+    result = rewrite(graph, decisions)
+    assert operations(program, result.data) < CHEAP_OPERATIONS
+    assert compare_outputs(program.result, program.compile(result.data)()).equal
+
+
 def test_what_computes_an_unknown_time_is_not_kept_on_the_callers_thread():
     kernel = normal(8, 8, 3, 3)
     graph = capture(lambda x: jax.lax.conv(x, kernel, (1, 1), "SAME"), normal(1, 8, 9, 9)).graph
