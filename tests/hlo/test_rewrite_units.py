@@ -145,6 +145,16 @@ def test_one_straight_line_node_is_no_region():
     assert rewritten.overrides == {"region-too-small": 1}
 
 
+def test_one_product_is_a_region():
+    program = capture(lambda x, y: x @ y, normal(6, 5, 4), normal(6, 4, 24, seed=1))
+    graph = program.graph
+    (root,) = nodes(graph, "dot")
+    native = unit(graph, UnitKind.NATIVE)
+    rewritten = checked(program, changed(graph.default, unit={root: native}))
+    assert rewritten.regions == 1 and not rewritten.overrides
+    assert len(native_calls(rewritten.data)) == 1
+
+
 def test_a_region_waits_for_what_lies_between():
     """Two native runs with a sort between them are two regions."""
 

@@ -20,7 +20,8 @@ from graphopt.hlo.plan.joins import Items
 from graphopt.machine import UnitKind
 
 MIN_MEMBERS: Final = 2
-"""A single straight-line item gains nothing as a region; control flow does."""
+"""A single straight-line item gains nothing as a region; control flow does, and so does a product,
+which would be a call of the runtime."""
 
 MAX_REGION_NODES: Final = 768
 """Nodes, those of inner computations included, from which a run is cut; one loop is never cut."""
@@ -168,7 +169,7 @@ def _regions(
             regions += [Region([item]) for item in members]
             continue
         for run in _cut(graph, clustering, members):
-            if len(run) >= MIN_MEMBERS or run[0] in control:
+            if len(run) >= MIN_MEMBERS or run[0] in control or graph.ops[run[0]].name == "dot":
                 regions.append(Region(run))
             else:
                 clustering.overrides.append((run[0], "region-too-small"))
