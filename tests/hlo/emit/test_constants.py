@@ -4,14 +4,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from support.captures import capture, normal
+from support.captures import capture, normal, with_unit_everywhere
+from support.restructured import everywhere
 
 from graphopt.hlo import rewrite
 from graphopt.hlo.module.proto import HloModuleProto
+from graphopt.machine import UnitKind, unit_index
 from graphopt.measure import compare_outputs
-from graphopt.policy.heuristic.steps import heuristic_steps
 
 
 def in_memory(data: bytes) -> list[str]:
@@ -40,13 +40,14 @@ def divergence(p: jax.Array, q: jax.Array) -> Any:
     return jnp.sum(jnp.exp(p) * (p - q), -1)
 
 
-@pytest.mark.parametrize("steps", [("small runs",), ("small runs", "packed functions")])
-def test_native_regions_leave_none_behind(steps: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_native_regions_leave_none_behind(packed: bool) -> None:
     program = capture(divergence, normal(2, 3), normal(2, 3, seed=1))
-    decisions = heuristic_steps(program.graph, steps)
-    if "packed functions" in steps:
-        assert np.any(decisions.restructure)
-    result = rewrite(program.graph, decisions)
+    graph = program.graph
+    decisions = with_unit_everywhere(graph, unit_index(graph.units, UnitKind.NATIVE))
+    if packed:
+        decisions = decisions.with_changes(restructure=everywhere(graph, "pack").restructure)
+    result = rewrite(graph, decisions)
     assert result.regions
     assert len(in_memory(result.data)) <= len(in_memory(program.data))
     assert compare_outputs(program.result, program.compile(result.data)()).equal
