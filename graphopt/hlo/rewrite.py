@@ -19,7 +19,7 @@ from graphopt.hlo.plan.clusters import Clustering, form_clusters
 from graphopt.hlo.plan.items import make_items
 from graphopt.hlo.plan.regions import Plan, Region, make_plan
 from graphopt.hlo.replace.apply import apply_restructures
-from graphopt.hlo.restructure.rows.caller_thread import is_on_caller, stays_on_caller, take_off
+from graphopt.hlo.restructure.rows.caller_thread import is_on_caller_now, stays_on_caller, take_off
 from graphopt.hlo.restructure.table import IN_ORDER, ON_CALLER, replacing
 
 
@@ -90,7 +90,7 @@ def _write(graph: Graph, decisions: Decisions, stays: bool) -> Rewrite:
     verify(module, graph.source.module, written.copied)
     sequences = run_in_order(written, _in_order(graph, decisions))
     caller_thread = bool(ON_CALLER[decisions.restructure].any())
-    if caller_thread or (stays and not is_on_caller(index(module))):
+    if caller_thread or (stays and not is_on_caller_now(index(module))):
         take_off(module)
     write_schedule(module)
     regions = sum(isinstance(e, Region) for p in plans for e in p.entries)

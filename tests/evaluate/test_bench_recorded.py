@@ -22,10 +22,10 @@ def turns(x):
 def store(tmp_path_factory):
     """Loops of seven sizes, and one that never ran."""
     store = Store(tmp_path_factory.mktemp("recorded") / "library.sqlite")
-    for size in range(3, 11):
+    for size in range(16, 24):
         x = np.eye(size, dtype=np.float32)
         ((data, _),) = make_subject(turns, (x,), name="turns").modules
-        values = packed_values([x]) if size < 10 else None
+        values = packed_values([x]) if size < 23 else None
         put_sighting(store, Sighting("turns", data, (), values, 0.1, 1.0, False))
     return store
 

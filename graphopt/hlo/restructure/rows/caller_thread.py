@@ -97,9 +97,14 @@ def is_on_caller(module: ModuleIndex) -> bool:
     return most_operations(module, CHEAP_OPERATIONS) < CHEAP_OPERATIONS
 
 
+def is_on_caller_now(module: ModuleIndex) -> bool:
+    """The same, its loops as they are: XLA counts each once."""
+    return most_operations(module, CHEAP_OPERATIONS, written_out=False) < CHEAP_OPERATIONS
+
+
 def stays_on_caller(module: ModuleIndex) -> bool:
-    """True for a program that XLA runs there as its loops are, of operations whose count is known."""
-    if most_operations(module, CHEAP_OPERATIONS, written_out=False) >= CHEAP_OPERATIONS:
+    """The same, of a program of nothing but operations whose count is known."""
+    if not is_on_caller_now(module):
         return False
     opcodes = {i.opcode for c in module.computations.values() for i in c.instructions}
     known = (OP_BY_NAME.get(opcode) for opcode in opcodes - _COUNTED)
