@@ -15,7 +15,7 @@ from graphopt.store.queue_items import Sighting
 
 
 def turns(x):
-    return jax.lax.fori_loop(0, 200, lambda i, y: jnp.sin(y @ y) + jnp.roll(y, 1, 0), x)
+    return jax.lax.fori_loop(0, 200, lambda _, y: 0.1 * jnp.sin(y @ y) + 0.5 * jnp.roll(y, 1, 0), x)
 
 
 @pytest.fixture(scope="module")
