@@ -162,11 +162,8 @@ def test_loops_that_may_be_written_out_count_in_full():
 
 def test_what_xla_runs_on_the_callers_thread_stays_there_in_another_form():
     program = capture(jnp.sqrt, jnp.abs(normal(256, 256)))
-    graph, code = program.graph, CODE["loop-kernel"]
-    decisions = graph.default.copy()
-    decisions.restructure[graph.masks.restructure[:, code]] = code
-    assert decisions.restructure.any()
-    result = rewrite(graph, decisions)
+    graph = program.graph
+    result = rewrite(graph, everywhere(graph, "loop-kernel"))
     assert operations(program, result.data) < CHEAP_OPERATIONS
     assert compare_outputs(program.result, program.compile(result.data)()).equal
 
@@ -176,13 +173,10 @@ def test_so_does_a_program_whose_short_loops_are_written_out():
         return jax.lax.fori_loop(0, 5, lambda i, c: c * 1.01 + c[::-1] * i, x)
 
     program = capture(fn, normal(100))
-    graph, code = program.graph, CODE["unroll"]
+    graph = program.graph
     default = operations(program, rewrite(graph, graph.default).data)
     assert default < CHEAP_OPERATIONS <= most_operations(graph.source.module)
-    decisions = graph.default.copy()
-    decisions.restructure[graph.masks.restructure[:, code]] = code
-    assert decisions.restructure.any()
-    result = rewrite(graph, decisions)
+    result = rewrite(graph, everywhere(graph, "unroll"))
     assert operations(program, result.data) < CHEAP_OPERATIONS
     assert compare_outputs(program.result, program.compile(result.data)()).equal
 
