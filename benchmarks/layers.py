@@ -20,6 +20,7 @@ LAYERS: Final = (
     "extras",
     "files",
     "locations",
+    "signals",
     "jax_private",
     "version",
     "outcomes",

@@ -20,6 +20,7 @@ from typing import Final
 
 from graphopt import jax_private
 from graphopt.errors import UnsupportedJaxError
+from graphopt.signals import Interrupted
 
 
 class Keep:
@@ -157,18 +158,12 @@ def _interrupt_later() -> None:
         again.start()
 
 
-def is_interrupt(error: Exception) -> bool:
-    """True for what XLA makes of an interrupt that came before the hook.
-
-    Python raises it where the next function begins: in `_callback`, and not within its `try` yet.
-    """
-    return re.search(r"^KeyboardInterrupt\b", str(error), re.MULTILINE) is not None
-
-
 def _callback(data: bytes) -> bytes | None:
     """What XLA calls. Raising here would raise in the user's program, so nothing escapes."""
     try:
         return _ask(data)
+    except Interrupted:
+        return None  # whoever compiles raises it when that is over
     except KeyboardInterrupt:
         _interrupt_later()
         return None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphopt.jax_private import names
+from graphopt.signals import handed_on
 
 _lock = threading.Lock()
 
@@ -24,6 +25,8 @@ def watch_compiles(
     done: Callable[[str, Any, float], None] | None = None,
 ) -> bool:
     """Repeats a compile that failed, once, if a watcher says that it is worth it; None ends the watch.
+
+    What a handler of a signal raises during a compile is raised after it (`graphopt.signals`).
 
     Args:
         begin: called before a compile; what it returns is handed to `withdraw`.
@@ -60,12 +63,13 @@ def _watched(
 ) -> Any:
     begun = begin()
     start = time.perf_counter()
-    try:
-        executable = compile_and_load(*args, **options)
-    except Exception as error:
-        if not withdraw(_compiled_name(args, options), begun, error):
-            raise
-        executable = compile_and_load(*args, **options)
+    with handed_on() as raised:
+        try:
+            executable = compile_and_load(*args, **options)
+        except Exception as error:
+            if raised or not withdraw(_compiled_name(args, options), begun, error):
+                raise
+            executable = compile_and_load(*args, **options)
     if done is not None:
         done(_compiled_name(args, options), executable, time.perf_counter() - start)
     return executable

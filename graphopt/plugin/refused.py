@@ -8,7 +8,6 @@ from dataclasses import replace
 from graphopt.errors import message
 from graphopt.outcomes import Outcome
 from graphopt.plugin.state import state
-from graphopt.xla_hook import is_interrupt
 
 _logger = logging.getLogger("graphopt")
 
@@ -29,12 +28,7 @@ def withdraw(name: str, begun: int, error: Exception) -> bool:
 
     Returns:
         Whether there was such an answer, so that the compile is worth repeating: XLA's default stands then.
-
-    Raises:
-        KeyboardInterrupt: the compile was interrupted, which XLA takes for an error of the hook.
     """
-    if is_interrupt(error):
-        raise KeyboardInterrupt from error
     installed = state.installed
     if installed is None:
         return False

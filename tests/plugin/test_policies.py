@@ -330,10 +330,18 @@ def test_an_interrupt_while_it_is_decided_reaches_the_program(monkeypatch):
         assert graphopt.report().records[-1].reason == "interrupted"
 
 
-def test_an_interrupt_before_the_hook_reaches_the_program():
+@pytest.mark.parametrize(
+    ("number", "handler", "error"),
+    [
+        ("SIGINT", "signal.default_int_handler", "KeyboardInterrupt"),
+        ("SIGALRM", "out_of_time", "TimeoutError"),
+        ("SIGTERM", "lambda *_: sys.exit(3)", "SystemExit"),
+    ],
+)
+def test_what_a_signal_raises_during_a_compile_reaches_the_program(number, handler, error):
     # Most come while XLA compiles, before or behind the hook; Python sees them when it is asked next.
-    script = """
-        import signal, threading, time
+    script = f"""
+        import signal, sys, threading, time
         import jax, jax.numpy as jnp, numpy as np
         import graphopt
 
@@ -342,20 +350,24 @@ def test_an_interrupt_before_the_hook_reaches_the_program():
                 x = jnp.sin(x @ x) + factor + number
             return x
 
+        def out_of_time(number, frame):
+            raise TimeoutError
+
         graphopt.install("heuristic", store=False)
+        signal.signal(signal.{number}, {handler})
         main = threading.main_thread().ident
         x = np.eye(8, dtype=np.float32)
         jax.jit(unrolled, static_argnums=1)(x, 0)  # loads what jax loads at the first compile
         seen = []
         for number in range(1, 25):
             compile = jax.jit(unrolled, static_argnums=1)
-            interrupt = threading.Timer(0.005 * number, signal.pthread_kill, (main, signal.SIGINT))
+            send = threading.Timer(0.005 * number, signal.pthread_kill, (main, signal.{number}))
             try:
-                interrupt.start()
+                send.start()
                 compile(x, number)
                 time.sleep(30.0)
             except BaseException as error:
                 seen.append(type(error).__name__)
         print(sorted(set(seen)), len(seen))
     """
-    assert run_python("-c", textwrap.dedent(script)).stdout.strip() == "['KeyboardInterrupt'] 24"
+    assert run_python("-c", textwrap.dedent(script)).stdout.strip() == f"['{error}'] 24"
