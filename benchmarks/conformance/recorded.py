@@ -1,7 +1,8 @@
-"""Modules that libraries compile in their own tests, timed: the policy beside XLA's default.
+"""Modules that libraries compile in their own tests, timed: the policy beside XLA's default, or another one.
 
     python -m benchmarks.conformance.recorded record [--only optax distrax] [--limit-s 300] [--folder FOLDER]
     python -m benchmarks.conformance.recorded time [--only optax distrax] [--each 40] [--folder FOLDER]
+    python -m benchmarks.conformance.recorded time --against heuristic [--each 40] [--folder FOLDER]
 
 ``record`` runs the tests of `benchmarks.conformance.libraries`, in its environment, and keeps in
 ``FOLDER/NAME.sqlite`` each module that they compile, with the values of its inputs at one call. It goes on
@@ -9,17 +10,18 @@ where it was stopped. Nothing is timed meanwhile.
 
 ``time`` takes so many modules of each library, in the order of their digests, at most `SAME_NAME` of one
 name, and measures those that the policy changes in turn with XLA's default, in a child process; results are
-compared too. Rows go to ``FOLDER/timed.jsonl``; the same command goes on there. Prints a line per library.
+compared too. With another policy to measure ``--against``, it takes those about which the two decide
+differently. Rows go to ``FOLDER/timed.jsonl``; the same command goes on there. Prints a line per library.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Final
 
 from benchmarks.conformance.libraries import (
@@ -49,9 +51,12 @@ SLOWER: Final = 0.95
 Row = dict[str, Any]
 
 HEAD: Final = (
-    "| library | modules | changed | timed | over default | lowest | slower | different | cannot run |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| library | modules | changed | timed | over {} | lowest | slower | compile | different | cannot run |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
+
+SHORT_S: Final = 0.05
+"""Of timing a rival whose compile time is wanted."""
 
 
 def record(name: str, folder: Path, limit_s: float) -> str:
@@ -76,17 +81,35 @@ def chosen(store: Store, each: int) -> Iterator[Item]:
             yield item
 
 
-def timed(library: str, store: Store, item: Item, policy: NamedPolicy, budget_s: float) -> Row:
-    """One module measured; without times where the policy leaves it to XLA or it cannot run by itself."""
+def timed(
+    library: str,
+    store: Store,
+    item: Item,
+    policy: NamedPolicy,
+    budget_s: float,
+    against: NamedPolicy | None = None,
+) -> Row:
+    """One module measured; without times where the policy changes nothing or it cannot run by itself.
+
+    Args:
+        library: whose tests compiled it.
+        store: of the library.
+        item: the module.
+        policy: decides about it.
+        budget_s: seconds of timing.
+        against: decides what it is measured against; None for XLA's default.
+    """
     row: Row = {"library": library, "id": item.id, "program": item.program, "status": "default"}
     data, values = load(store, item.id)
     try:
         graph = build_graph(data, allow_donation=True)
-        decisions = policy.decide(graph)
-        if decisions is None:
+        decisions = policy.decide(graph) or graph.default
+        rival = (None if against is None else against.decide(graph)) or graph.default
+        if decisions.same_as(rival):
             return row
         with Runner(data, inputs_of(data, item, values, 0)) as runner:
-            found = runner.measure(decisions, budget_s=budget_s)
+            before = runner.measure(rival, budget_s=SHORT_S)
+            found = runner.measure(decisions, against=rival, budget_s=budget_s)
     except MeasureError as error:
         return row | {"status": "cannot run", "detail": str(error)[:300]}
     except GraphOptError as error:
@@ -97,22 +120,30 @@ def timed(library: str, store: Store, item: Item, policy: NamedPolicy, budget_s:
         "ratio": found.ratio,
         "low": found.low,
         "high": found.high,
-        "default_us": 1e6 * found.rival_s,
+        "compile": found.compile_s / before.compile_s,
+        "rival_us": 1e6 * found.rival_s,
         "nodes": len(graph),
     }
+
+
+def _mean(values: Sequence[float]) -> str:
+    """Their geometric mean, as a ratio; nothing for none."""
+    return f"{geometric_mean(values):.2f}x" if values else ""
 
 
 def line(library: str, rows: Iterable[Row]) -> str:
     """A row of the table."""
     every = list(rows)
     states = Counter(row["status"] for row in every)
-    ratios = [row["ratio"] for row in every if row["status"] == "ok"]
-    over = f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}x" if ratios else ""
-    slower = sum(row["status"] == "ok" and row["high"] < SLOWER for row in every)
+    right = [row for row in every if row["status"] == "ok"]
+    ratios = [row["ratio"] for row in right]
+    slower = sum(row["high"] < SLOWER for row in right)
+    lowest = f"{min(ratios):.2f}x" if ratios else ""
     different = states.total() - states["ok"] - states["default"] - states["cannot run"]
     return (
-        f"| {library} | {len(every)} | {len(every) - states['default']} | {len(ratios)} | {over}"
-        f" | {f'{min(ratios):.2f}x' if ratios else ''} | {slower} | {different} | {states['cannot run']} |"
+        f"| {library} | {len(every)} | {len(every) - states['default']} | {len(ratios)} | {_mean(ratios)}"
+        f" | {lowest} | {slower} | {_mean([row['compile'] for row in right])} | {different}"
+        f" | {states['cannot run']} |"
     )
 
 
@@ -127,8 +158,10 @@ def record_all(options: argparse.Namespace) -> int:
 def time_all(options: argparse.Namespace) -> int:
     """Times modules of one library after the other; 1 where results differ."""
     policy = resolve(options.policy)
+    against = None if options.against is None else resolve(options.against)
+    rival = "default" if against is None else against.name
     journal = options.folder / "timed.jsonl"
-    mark = {"policy": policy.name, "each": options.each}
+    mark = {"policy": policy.name, "against": rival, "each": options.each}
     rows = list(read_marked(journal, mark))
     known = {(row["library"], row["id"]) for row in rows}
     stores = {name: Store(options.folder / f"{name}.sqlite") for name in options.only}
@@ -140,10 +173,10 @@ def time_all(options: argparse.Namespace) -> int:
     ]
     with counted(todo, "modules timed") as rest:
         for name, store, item in rest:
-            row = timed(name, store, item, policy, options.budget_s) | mark
+            row = timed(name, store, item, policy, options.budget_s, against) | mark
             add_to_journal(journal, row)
             rows.append(row)
-    print(HEAD)
+    print(HEAD.format(rival))
     for name in options.only:
         of_library = [row for row in rows if row["library"] == name]
         if of_library:
@@ -169,6 +202,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=40, help="modules of each library")
     parser.add_argument("--budget-s", type=float, default=1.0, help="of timing, for each module")
     parser.add_argument("--policy", default=DEFAULT)
+    parser.add_argument("--against", help="a policy; XLA's default where none is named")
     options = parser.parse_args()
     options.folder = options.folder.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)

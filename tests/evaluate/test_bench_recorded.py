@@ -45,16 +45,28 @@ def test_what_the_policy_changes_is_timed_and_the_rest_is_counted(store):
     assert changed["low"] <= changed["ratio"] <= changed["high"]
     left = timed("library", store, item, resolve(lambda graph: None), 0.05)
     assert left["status"] == "default"
+    alike = timed("library", store, item, resolve("heuristic"), 0.05, resolve("heuristic"))
+    assert alike["status"] == "default"
     assert line("library", [changed, left]).startswith("| library | 2 | 1 | 1 | ")
+
+
+def test_two_policies_are_measured_in_turn(store):
+    item = next(chosen(store, 1))
+    never = resolve(lambda graph: None)
+    slower = timed("library", store, item, never, 0.05, resolve("heuristic"))
+    faster = timed("library", store, item, resolve("heuristic"), 0.05, never)
+    assert slower["status"] == faster["status"] == "ok"
+    assert slower["rival_us"] > 0.0
+    assert slower["compile"] > 0.0
 
 
 def test_slower_and_different_modules_are_counted():
     rows = [
-        {"status": "ok", "ratio": 4.0, "high": 4.1},
-        {"status": "ok", "ratio": 0.5, "high": 0.6},
-        {"status": "ok", "ratio": 0.5, "high": 0.97},
+        {"status": "ok", "ratio": 4.0, "high": 4.1, "compile": 0.5},
+        {"status": "ok", "ratio": 0.5, "high": 0.6, "compile": 1.0},
+        {"status": "ok", "ratio": 0.5, "high": 0.97, "compile": 2.0},
         {"status": "wrong result"},
         {"status": "cannot run"},
         {"status": "default"},
     ]
-    assert line("x", rows) == "| x | 6 | 5 | 3 | 1.00x | 0.50x | 1 | 1 | 1 |"
+    assert line("x", rows) == "| x | 6 | 5 | 3 | 1.00x | 0.50x | 1 | 1.00x | 1 | 1 |"

@@ -22,7 +22,7 @@ from graphopt.errors import WorkloadError
 from graphopt.evaluate.commands.showing import next_steps, picture
 from graphopt.measure import Comparison, compare, compare_outputs, compile_with
 from graphopt.measure.comparing.yardstick import UNVERIFIABLE, host_leaves, program_yardstick
-from graphopt.measure.compiling.functions import trace_context
+from graphopt.measure.compiling.functions import trace_context, unoptimized
 from graphopt.outcomes import ModuleRecord, Outcome
 from graphopt.policy.registry import DEFAULT
 from graphopt.progress import steps
@@ -156,7 +156,8 @@ def measure_program(
     difference = compare_outputs(reference, result, slack=1e3 if program.chaotic else 1.0)
     problem, chaotic = "", False
     if not difference.equal:
-        judged = program_yardstick(default.executable, args).judge(host_leaves(result))
+        yardstick = program_yardstick(default.executable, args, unoptimized(default))
+        judged = yardstick.judge(host_leaves(result))
         problem, chaotic = judged.problem(), judged.chaotic
     return DemoRow(
         name=name,

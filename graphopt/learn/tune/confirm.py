@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from graphopt.measure.comparing.yardstick import (
     host_leaves,
     program_yardstick,
 )
+from graphopt.measure.compiling.functions import unoptimized
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,13 @@ def confirm(
 
 def _yardstick(subject: Subject, default: Runs) -> Yardstick:
     """Judges by the default's own results."""
+    again = unoptimized(subject.default)
 
-    def run(*args: Any) -> Any:
-        return default.compiled.executable(*(_copy(args) if subject.donates else args))
+    def run(executable: Callable[..., Any], *args: Any) -> Any:
+        return executable(*(_copy(args) if subject.donates else args))
 
-    return program_yardstick(run, subject.default.args)
+    return program_yardstick(
+        partial(run, default.compiled.executable),
+        subject.default.args,
+        None if again is None else lambda: partial(run, again()),
+    )

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,8 @@ from graphopt.hlo.rewrite import Rewrite
 from graphopt.measure.bank.kernels import FEATURES, kernel_keys
 from graphopt.measure.bank.profile import profile
 from graphopt.measure.comparing.timing import compare
-from graphopt.measure.comparing.yardstick import Yardstick
+from graphopt.measure.comparing.yardstick import Run, Yardstick
+from graphopt.measure.compiling.functions import UNOPTIMIZED
 from graphopt.measure.compiling.stub import Executable, StubCompiler, signature
 from graphopt.measure.inputs import load_inputs, made_up_inputs
 from graphopt.store import decode_decisions
@@ -81,15 +83,18 @@ class Session:
         start = time.perf_counter()
         default = self.stub.compile(self.data)
         self.default = Candidate(default, None, time.perf_counter() - start)
-        self.yardstick = Yardstick(self._run_default, arrays)
+        self.yardstick = Yardstick(partial(self._run, default), arrays, recompile=self._unoptimized)
         start = time.perf_counter()
         default()
         self.run_s = time.perf_counter() - start
         self._kept: OrderedDict[tuple[str, tuple[tuple[str, str], ...]], Candidate] = OrderedDict()
 
-    def _run_default(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
+    def _run(self, executable: Executable, inputs: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
         placed = self.stub.place(inputs)
-        return [np.asarray(r) for r in jax.tree.leaves(self.default.executable.compiled(*placed))]
+        return [np.asarray(r) for r in jax.tree.leaves(executable.compiled(*placed))]
+
+    def _unoptimized(self) -> Run:
+        return partial(self._run, self.stub.compile(self.data, UNOPTIMIZED))
 
     def candidate(self, decisions: str, options: dict[str, str]) -> Candidate:
         """Compiles and checks a variant, or finds it again.

@@ -2,14 +2,17 @@
 
 A correct rewrite reorders floating-point operations, so its result differs from the default's by
 rounding, amplified by the program. How much a program amplifies is measured: the default itself is run on
-inputs that differ in their last bits. A candidate may differ as much as a fixed tolerance per dtype
-allows, or some times as much as the default differs from itself.
+inputs that differ in their last bits and, where that does not explain a difference, compiled in a way that
+rounds otherwise: what a program makes of a random key or of constants has no inputs to move. A candidate
+may differ as much as a fixed tolerance per dtype allows, or some times as much as the default differs from
+itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, Final
 
 import jax
@@ -37,6 +40,10 @@ WRONG: Final = "wrong result"
 """How it begins where the candidate is."""
 
 MOVED: Final = ", the default's own by {:.1e} when its inputs move by one unit in the last place"
+COMPILED: Final = " or LLVM does not optimize it"
+
+Run = Callable[[Sequence["Array"]], Sequence["Array"]]
+"""A program from inputs to results, on the host."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,7 @@ class Judgement:
         results: number of results.
         moved: largest relative difference of the default from itself, over all results, when its inputs
             move by one unit in the last place; None where that was not needed.
+        recompiled: `moved` is also when it is compiled in a way that rounds otherwise.
         chaotic: nothing can be said: no result is comparable, and the default itself moves by as much.
     """
 
@@ -60,6 +68,7 @@ class Judgement:
     comparable: int
     results: int
     moved: float | None = None
+    recompiled: bool = False
     chaotic: bool = False
 
     def __post_init__(self) -> None:
@@ -75,7 +84,7 @@ class Judgement:
     def errors(self) -> str:
         """How far the candidate is off and, where that was looked at, the default from itself."""
         moved = "" if self.moved is None else MOVED.format(self.moved)
-        return f"off by {self.relative:.1e}{moved}"
+        return f"off by {self.relative:.1e}{moved}{COMPILED if self.recompiled else ''}"
 
 
 class Yardstick:
@@ -83,35 +92,44 @@ class Yardstick:
 
     def __init__(
         self,
-        run: Callable[[Sequence[Array]], Sequence[Array]],
+        run: Run,
         inputs: Sequence[Array],
         seed: int = 0,
+        recompile: Callable[[], Run] | None = None,
     ) -> None:
         """Runs the default once; perturbed runs are made when first needed.
 
         Args:
-            run: the default, from inputs to results, on the host.
+            run: the default.
             inputs: one array per parameter.
             seed: of the perturbations.
+            recompile: compiles the default in a way that rounds otherwise; None where only inputs are moved.
         """
         self._run = run
         self._inputs = inputs
         self._seed = seed
         self.reference = [np.asarray(r) for r in run(inputs)]
-        self._growth: list[float] | None = None
+        self._recompile = recompile
 
-    @property
+    @cached_property
     def growth(self) -> list[float]:
         """Per result, largest deviation of the default under perturbed inputs; see `_deviation`."""
-        if self._growth is None:
-            rng = np.random.default_rng(self._seed)
-            worst = [0.0] * len(self.reference)
-            for _ in range(PERTURBATIONS):
-                moved = self._run([_perturb(rng, i) for i in self._inputs])
-                for i, (a, b) in enumerate(zip(self.reference, moved, strict=True)):
-                    worst[i] = max(worst[i], _deviation(a, np.asarray(b)))
-            self._growth = worst
-        return self._growth
+        rng = np.random.default_rng(self._seed)
+        worst = [0.0] * len(self.reference)
+        for _ in range(PERTURBATIONS):
+            worst = self._largest(worst, self._run([_perturb(rng, i) for i in self._inputs]))
+        return worst
+
+    @cached_property
+    def _growth_recompiled(self) -> list[float]:
+        """The same, or when the default is compiled in a way that rounds otherwise."""
+        assert self._recompile is not None
+        return self._largest(self.growth, self._recompile()(self._inputs))
+
+    def _largest(self, worst: Sequence[float], results: Sequence[Array]) -> list[float]:
+        """Per result the larger of a deviation and that of a run."""
+        pairs = zip(worst, self.reference, results, strict=True)
+        return [max(known, _deviation(a, np.asarray(b))) for known, a, b in pairs]
 
     def judge(self, results: Sequence[Any]) -> Judgement:
         """Compares a candidate's results with the default's."""
@@ -122,15 +140,27 @@ class Yardstick:
         worst = max((d.relative for d in plain), default=0.0)
         if all(d.equal for d in plain):
             return Judgement(True, worst, len(plain), len(plain))
-        return self._judge_amplified(host, [d.equal for d in plain])
+        same = [d.equal for d in plain]
+        judged = self._judge_amplified(host, same, self.growth)
+        if judged.equal or self._recompile is None:
+            return judged
+        return replace(self._judge_amplified(host, same, self._growth_recompiled), recompiled=True)
 
-    def _judge_amplified(self, host: list[Array], same: list[bool]) -> Judgement:
-        """Judges by how the default treats rounding; `same`: within the fixed tolerance of its dtype."""
-        comparable = [growth <= CHAOTIC for growth in self.growth]
+    def _judge_amplified(
+        self, host: list[Array], same: list[bool], growths: list[float]
+    ) -> Judgement:
+        """Judges by how the default treats rounding.
+
+        Args:
+            host: a candidate's results.
+            same: they are within the fixed tolerance of their dtype.
+            growths: how far the default's own move.
+        """
+        comparable = [growth <= CHAOTIC for growth in growths]
         deviations = [_deviation(a, b) for a, b in zip(self.reference, host, strict=True)]
         limits = [
             max(GROWTH_FACTOR * growth, _tolerance(a))
-            for growth, a in zip(self.growth, self.reference, strict=True)
+            for growth, a in zip(growths, self.reference, strict=True)
         ]
         within = [s or d <= most for s, d, most in zip(same, deviations, limits, strict=True)]
         alike = [_same_scale(a, b) for a, b in zip(self.reference, host, strict=True)]
@@ -141,29 +171,38 @@ class Yardstick:
             relative=max(known or deviations),
             comparable=len(known),
             results=len(host),
-            moved=max(self.growth),
+            moved=max(growths),
             chaotic=not known and fine and all(within),
         )
 
 
-def program_yardstick(run: Callable[..., Any], args: tuple[Any, ...]) -> Yardstick:
+def program_yardstick(
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    recompile: Callable[[], Callable[..., Any]] | None = None,
+) -> Yardstick:
     """The yardstick of a whole program, judging the leaves of its results (see `host_leaves`).
 
     Args:
         run: the default: takes arguments of the structure of `args`, returns any pytree.
         args: its arguments; Python numbers stay such, because jax tells them from arrays.
+        recompile: compiles it in a way that rounds otherwise; see `Yardstick`.
     """
     leaves, tree = jax.tree.flatten(args)
     hosts = [host_array(leaf) for leaf in leaves]
 
-    def flat(inputs: Sequence[Array]) -> list[Array]:
+    def flat(called: Callable[..., Any], inputs: Sequence[Array]) -> list[Array]:
         moved = [
             leaf if given is host else _like(given, leaf)
             for leaf, given, host in zip(leaves, inputs, hosts, strict=True)
         ]
-        return host_leaves(run(*jax.tree.unflatten(tree, moved)))
+        return host_leaves(called(*jax.tree.unflatten(tree, moved)))
 
-    return Yardstick(flat, hosts)
+    def again() -> Run:
+        assert recompile is not None
+        return partial(flat, recompile())
+
+    return Yardstick(partial(flat, run), hosts, recompile=None if recompile is None else again)
 
 
 def is_rounding(run: Callable[..., Any], args: tuple[Any, ...], result: Any) -> bool:

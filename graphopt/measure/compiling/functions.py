@@ -7,8 +7,9 @@ import functools
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import jax
@@ -19,6 +20,10 @@ from graphopt.errors import MeasureError
 
 Transform = Callable[[bytes], bytes | None]
 """Module bytes as the hook receives them -> replacement, or None for XLA's default."""
+
+
+UNOPTIMIZED: Final[Mapping[str, str]] = MappingProxyType({"xla_backend_optimization_level": "0"})
+"""Options for a compile that rounds otherwise: LLVM contracts and vectorizes nothing then."""
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Compiled:
         transform_s: seconds spent in the transform.
         modules: bytes of every module the hook saw.
         forms: names of the forms of operations in it, each once.
+        recompile: compiles the same with XLA's compile options; None where it is not one executable.
     """
 
     executable: Any
@@ -40,12 +46,19 @@ class Compiled:
     transform_s: float = 0.0
     modules: list[bytes] = field(default_factory=list)
     forms: tuple[str, ...] = ()
+    recompile: Callable[[Mapping[str, str]], Compiled] | None = None
 
     def __call__(self) -> Any:
         """Runs once and waits for the result."""
         result = self.executable(*self.args)
         jax.block_until_ready(result)
         return result
+
+
+def unoptimized(compiled: Compiled) -> Callable[[], Callable[..., Any]] | None:
+    """Compiles a program anew, in a way that rounds otherwise, when it is called; None if that cannot be."""
+    again = compiled.recompile
+    return None if again is None else lambda: again(UNOPTIMIZED).executable
 
 
 def compile_with(
@@ -103,7 +116,7 @@ def compile_lowered(
     lower: Callable[[], Any],
     args: tuple[Any, ...],
     transform: Transform | None = None,
-    options: dict[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
     forms: bool = False,
 ) -> Compiled:
     """Compiles what `lower` returns (a fresh ``jax.stages.Lowered``), its module through `transform`.
@@ -155,7 +168,8 @@ def compile_lowered(
         subscription.close()
     if errors:
         raise errors[0]
-    return Compiled(executable, args, elapsed, spent, modules, form_names(choices))
+    again = functools.partial(compile_lowered, lower, args, transform, forms=forms)
+    return Compiled(executable, args, elapsed, spent, modules, form_names(choices), again)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -172,7 +172,7 @@ class StubCompiler:
         with _wide():
             return tuple(jax.device_put(i) for i in inputs)
 
-    def compile(self, data: bytes, options: dict[str, str] | None = None) -> Executable:
+    def compile(self, data: bytes, options: Mapping[str, str] | None = None) -> Executable:
         """Compiles module bytes as they stand (a hook's answer: fused, laid out, scheduled or to be so).
 
         But for donated buffers: the inputs stay with the compiler, so none is given away.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.captures import normal
 
-from graphopt.measure import compare_outputs
+from graphopt.measure import compare_outputs, compile_with
 from graphopt.measure.comparing.yardstick import (
     CHAOTIC,
     UNVERIFIABLE,
@@ -17,6 +17,7 @@ from graphopt.measure.comparing.yardstick import (
     host_leaves,
     program_yardstick,
 )
+from graphopt.measure.compiling.functions import unoptimized
 
 X = np.linspace(0.1, 0.9, 64, dtype=np.float32)
 
@@ -301,3 +302,51 @@ def test_random_keys_are_arguments_too():
     yardstick = program_yardstick(draw, (key,))
     assert yardstick.judge(host_leaves(draw(key))).equal
     assert not yardstick.judge(host_leaves(draw(jax.random.key(4)))).equal
+
+
+def seeded(steps: int, *, order: int = 0):
+    """A program whose only argument is a random key, as of a whole training; it amplifies rounding."""
+
+    def run(key):
+        x = jax.random.uniform(key, (64,), minval=0.1, maxval=0.9)
+        return logistic(steps, order=order)(x)
+
+    return run
+
+
+def test_what_a_program_makes_of_a_key_is_judged_by_another_compile():
+    key = jax.random.key_data(jax.random.key(3))
+    default = compile_with(seeded(15), (key,))
+    moved = program_yardstick(default.executable, (key,))
+    recompiled = program_yardstick(default.executable, (key,), unoptimized(default))
+    right = host_leaves(jax.jit(seeded(15, order=1))(key))
+    wrong = [np.asarray(r) * np.float32(1.1) for r in recompiled.reference]
+
+    refused = moved.judge(right)
+    assert not refused.equal
+    assert refused.moved == 0.0, "its argument has no last bits to move"
+    assert recompiled.judge(right).equal
+    found = recompiled.judge(wrong)
+    assert not found.equal
+    assert found.moved is not None
+    assert 0.0 < found.moved < CHAOTIC
+    assert "LLVM does not optimize it" in found.problem()
+
+
+def test_it_is_compiled_once_more_only_where_moved_inputs_do_not_explain_a_difference():
+    compiles = []
+    run = host(logistic(12))
+
+    def recompile():
+        compiles.append(1)
+        return run
+
+    yardstick = Yardstick(run, [X], recompile=recompile)
+    assert yardstick.judge(run([X])).equal
+    assert yardstick.judge(host(logistic(12, order=1))([X])).equal
+    assert not compiles
+    for _ in range(2):
+        judged = yardstick.judge([np.float32(1.1) * run([X])[0]])
+        assert not judged.equal
+        assert judged.recompiled
+    assert len(compiles) == 1
