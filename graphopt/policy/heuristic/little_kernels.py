@@ -7,6 +7,10 @@ time of a function grows faster than its length. Equal kernels XLA compiles once
 others compute takes a little longer or shorter in native code, which is nothing where all of them together
 are a small part of the program.
 
+A function begins when all that its kernels read is there, and what reads one of them waits for all. Where
+XLA runs a good part of a program's kernels beside each other, only those are taken that read nothing but
+arguments.
+
 A program that no other step changes is left alone: writing it again takes as long as this saves. So are
 bodies of loops, where the order of kernels that run often counts for more.
 """
@@ -22,11 +26,14 @@ import numpy as np
 
 from graphopt.costs.compiling import kernel_kind
 from graphopt.costs.opaque import is_wall
+from graphopt.hlo import Graph
+from graphopt.hlo.graph.walks import inputs_of
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from graphopt.policy.heuristic.support.native_code import is_root, program_ns
+from graphopt.policy.heuristic.support.sequences import sequence_of
 from graphopt.policy.heuristic.support.step import Step, limit
 
 
@@ -42,16 +49,24 @@ class Limits:
     )
     min_kernels: int = limit(3, "kernels", "fewer are not worth a native function of their own")
     max_kernels: int = limit(16, "kernels", "more would compile no sooner than one by one")
+    max_beside: float = limit(
+        0.05,
+        "of the program",
+        "what may run beside other kernels where some of these wait for others",
+    )
 
 
 LIMITS: Final = Limits()
+
+_THERE: Final = frozenset({"parameter", "constant"})
+"""What is there when the program begins."""
 
 
 def apply(context: Context) -> Edit | None:
     """Makes the shortest loop kernels native, as many as together are a small part of the program."""
     if context.decisions.same_as(context.graph.default):
         return None
-    timed = sorted(_candidates(context))
+    timed = sorted(_candidates(context, _may_wait(context)))
     total = np.cumsum([ns for ns, _ in timed])
     count = int(np.searchsorted(total, LIMITS.max_share * program_ns(context), side="right"))
     chosen = [node for _, node in timed[: min(count, LIMITS.max_kernels)]]
@@ -62,7 +77,13 @@ def apply(context: Context) -> Edit | None:
     return context.edit(wanted, 0.0, f"{len(chosen)} kernels of next to no time compile sooner")
 
 
-def _candidates(context: Context) -> list[tuple[float, int]]:
+def _may_wait(context: Context) -> bool:
+    """True unless XLA runs a good part of the program's kernels beside each other."""
+    sequence = sequence_of(context, -1)
+    return sequence.wide_ns <= LIMITS.max_beside * sequence.total_ns
+
+
+def _candidates(context: Context, may_wait: bool) -> list[tuple[float, int]]:
     """Nanoseconds and roots of short loop kernels of XLA's that run once, and may become native."""
     graph, decisions, model = context.graph, context.decisions, context.model
     loops = [index for index, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
@@ -85,7 +106,11 @@ def _candidates(context: Context) -> list[tuple[float, int]]:
             kinds[kernel_kind(graph, members)].append((node, members))
     others = frozenset({"dot", "copy", *context.costs.function_ns})
     single = [kernels[0] for kernels in kinds.values() if len(kernels) == 1]
-    plain = [node for node, members in single if _is_plain(context, members, others)]
+    plain = [
+        node
+        for node, members in single
+        if _is_plain(context, members, others) and (may_wait or _is_ready(graph, members))
+    ]
     timed = ((model.cluster_ns(decisions.fuse, node), node) for node in plain)
     return [(ns, node) for ns, node in timed if ns < LIMITS.max_kernel_ns]
 
@@ -99,6 +124,16 @@ def _is_plain(context: Context, members: Sequence[int], others: frozenset[str]) 
         or node in context.model.windows
         for node in members
     )
+
+
+def _is_ready(graph: Graph, members: Sequence[int]) -> bool:
+    """True for a kernel that waits for no other: it reads arguments and constants."""
+    for node in inputs_of(graph, members):
+        while graph.ops[node].name == "bitcast":
+            node = graph.operand_lists[node][0]
+        if graph.ops[node].name not in _THERE:
+            return False
+    return True
 
 
 STEP: Final = Step(

@@ -37,6 +37,27 @@ def test_equal_ones_stay_as_xla_compiles_them_once():
     assert edit_of(NAME, program, X, Y, normal(33), normal(33), after=BEFORE) is None
 
 
+def test_where_kernels_run_beside_each_other_those_that_wait_stay():
+    """XLA runs each as soon as it may; one function would wait for all that it reads."""
+
+    def beside(x, *little):
+        return (
+            *(jnp.tanh(jnp.sin(number * x)) for number in range(2, 14)),
+            *large_and_little(*little),
+        )
+
+    def waiting(x, y, a, b):
+        return large_and_little(x, y, a @ a, b @ b)
+
+    def beside_waiting(x, y, a, b):
+        return beside(x, x, y, a @ a, b @ b)
+
+    args = X, Y, normal(17, 17), normal(33, 33)
+    assert edit_of(NAME, waiting, *args, after=BEFORE).nodes == 3
+    assert edit_of(NAME, beside_waiting, *args, after=BEFORE) is None
+    assert edit_of(NAME, beside, X, *args, after=BEFORE).nodes == 3
+
+
 def test_kernels_that_are_much_of_the_program_stay():
     args = normal(16), Y, normal(1700), normal(3300)
     assert edit_of(NAME, large_and_little, *args, after=BEFORE) is None
