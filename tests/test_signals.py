@@ -100,6 +100,35 @@ def test_a_handler_that_puts_another_in_its_place_keeps_it():
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
 
 
+def test_the_exception_has_the_context_that_it_had():
+    def fails_while_handling(number, frame):
+        try:
+            1 / 0  # noqa: B018
+        except ZeroDivisionError:
+            raise Timeout from None
+
+    signal.signal(signal.SIGUSR1, fails_while_handling)
+    with pytest.raises(Timeout) as found, handed_on():
+        swallowed()
+    assert isinstance(found.value.__context__, ZeroDivisionError)
+    assert found.value.__cause__ is None
+
+
+def test_a_handler_kept_from_within_raises_by_itself_afterwards():
+    signal.signal(signal.SIGUSR1, fails)
+    with handed_on():
+        kept = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(Timeout):
+        kept(signal.SIGUSR1, None)
+
+
+def test_one_within_another():
+    signal.signal(signal.SIGUSR1, fails)
+    with pytest.raises(Timeout), handed_on(), pytest.raises(Interrupted), handed_on():
+        signal.raise_signal(signal.SIGUSR1)
+    assert signal.getsignal(signal.SIGUSR1) is fails
+
+
 def test_another_thread_leaves_handlers_alone():
     signal.signal(signal.SIGUSR1, fails)
     seen = []

@@ -109,6 +109,9 @@ def timed(
             return row
         with Runner(data, inputs_of(data, item, values, 0)) as runner:
             before = runner.measure(rival, budget_s=SHORT_S)
+            if not before.ok:
+                detail = f"the rival: {before.status} {before.detail}"
+                return row | {"status": "cannot run", "detail": detail[:300]}
             found = runner.measure(decisions, against=rival, budget_s=budget_s)
     except MeasureError as error:
         return row | {"status": "cannot run", "detail": str(error)[:300]}

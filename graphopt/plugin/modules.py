@@ -87,7 +87,7 @@ def _record(data: bytes, installed: Installation) -> tuple[ModuleRecord, bytes |
             record, answer = _answer(data, installed, start)
     except KeyboardInterrupt:
         state.ledger.add(_fell_back(data, "interrupted"))
-        raise  # `xla_hook` hands it on once XLA has its answer
+        raise  # it is handed on once XLA has its answer
     except BaseException as error:
         _logger.exception("graphopt failed on a module; it keeps XLA's default")
         record, answer = _fell_back(data, f"internal error {message(error)}"), None

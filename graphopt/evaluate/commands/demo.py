@@ -43,7 +43,7 @@ class DemoRow:
         relative: largest relative difference of the results.
         problem: why results are not known to be right, with their error; empty where they agree to
             rounding.
-        chaotic: nobody can know: XLA's own results move as much with the last bits of the inputs.
+        chaotic: nobody can know: XLA's own results move as much with rounding.
         compile_default_s: XLA's own compile.
         compile_s: compile with the plugin, its own work included.
     """

@@ -58,7 +58,7 @@ class WrongResult(Exception):
 
 
 class ChaoticResult(WrongResult):
-    """They differ, but the default's own move as much with the last bits of the inputs."""
+    """They differ, but the default's own move as much with rounding."""
 
     status = "chaotic"
 

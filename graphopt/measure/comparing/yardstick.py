@@ -2,10 +2,9 @@
 
 A correct rewrite reorders floating-point operations, so its result differs from the default's by
 rounding, amplified by the program. How much a program amplifies is measured: the default itself is run on
-inputs that differ in their last bits and, where that does not explain a difference, compiled in a way that
-rounds otherwise: what a program makes of a random key or of constants has no inputs to move. A candidate
-may differ as much as a fixed tolerance per dtype allows, or some times as much as the default differs from
-itself.
+inputs that differ in their last bits. What a program makes of a random key or of whole numbers has no
+inputs to move: there the default is compiled in a way that rounds otherwise. A candidate may differ as much
+as a fixed tolerance per dtype allows, or some times as much as the default differs from itself.
 """
 
 from __future__ import annotations
@@ -28,6 +27,10 @@ GROWTH_FACTOR: Final = 16.0
 """How much further than the perturbed defaults a correct candidate may be: one perturbation stands for
 one reordered operation, and programs have many."""
 
+RECOMPILED_FACTOR: Final = 4.0
+"""The same of another compile, which rounds otherwise in as many places as a candidate; but chance decides
+how far each carries."""
+
 CHAOTIC: Final = 0.03
 """Relative deviation of a perturbed default from which a result says nothing about correctness."""
 
@@ -40,7 +43,7 @@ WRONG: Final = "wrong result"
 """How it begins where the candidate is."""
 
 MOVED: Final = ", the default's own by {:.1e} when its inputs move by one unit in the last place"
-COMPILED: Final = " or LLVM does not optimize it"
+RECOMPILED: Final = ", the default's own by {:.1e} when LLVM does not optimize it"
 
 Run = Callable[[Sequence["Array"]], Sequence["Array"]]
 """A program from inputs to results, on the host."""
@@ -59,7 +62,7 @@ class Judgement:
         results: number of results.
         moved: largest relative difference of the default from itself, over all results, when its inputs
             move by one unit in the last place; None where that was not needed.
-        recompiled: `moved` is also when it is compiled in a way that rounds otherwise.
+        recompiled: `moved` is when it is compiled in a way that rounds otherwise.
         chaotic: nothing can be said: no result is comparable, and the default itself moves by as much.
     """
 
@@ -83,8 +86,9 @@ class Judgement:
 
     def errors(self) -> str:
         """How far the candidate is off and, where that was looked at, the default from itself."""
-        moved = "" if self.moved is None else MOVED.format(self.moved)
-        return f"off by {self.relative:.1e}{moved}{COMPILED if self.recompiled else ''}"
+        text = RECOMPILED if self.recompiled else MOVED
+        moved = "" if self.moved is None else text.format(self.moved)
+        return f"off by {self.relative:.1e}{moved}"
 
 
 class Yardstick:
@@ -103,7 +107,8 @@ class Yardstick:
             run: the default.
             inputs: one array per parameter.
             seed: of the perturbations.
-            recompile: compiles the default in a way that rounds otherwise; None where only inputs are moved.
+            recompile: compiles the default in a way that rounds otherwise, for programs that have no inputs
+                to move; None where those are judged without.
         """
         self._run = run
         self._inputs = inputs
@@ -121,10 +126,17 @@ class Yardstick:
         return worst
 
     @cached_property
-    def _growth_recompiled(self) -> list[float]:
-        """The same, or when the default is compiled in a way that rounds otherwise."""
-        assert self._recompile is not None
-        return self._largest(self.growth, self._recompile()(self._inputs))
+    def _growth_recompiled(self) -> list[float] | None:
+        """Per result, deviation of the default compiled in a way that rounds otherwise.
+
+        None where inputs can be moved, or XLA does not compile it that way.
+        """
+        if self._recompile is None or any(_can_move(value) for value in self._inputs):
+            return None
+        try:
+            return self._largest([0.0] * len(self.reference), self._recompile()(self._inputs))
+        except jax.errors.JaxRuntimeError:
+            return None
 
     def _largest(self, worst: Sequence[float], results: Sequence[Array]) -> list[float]:
         """Per result the larger of a deviation and that of a run."""
@@ -141,13 +153,13 @@ class Yardstick:
         if all(d.equal for d in plain):
             return Judgement(True, worst, len(plain), len(plain))
         same = [d.equal for d in plain]
-        judged = self._judge_amplified(host, same, self.growth)
-        if judged.equal or self._recompile is None:
-            return judged
-        return replace(self._judge_amplified(host, same, self._growth_recompiled), recompiled=True)
+        if self._growth_recompiled is None:
+            return self._judge_amplified(host, same, self.growth, GROWTH_FACTOR)
+        judged = self._judge_amplified(host, same, self._growth_recompiled, RECOMPILED_FACTOR)
+        return replace(judged, recompiled=True)
 
     def _judge_amplified(
-        self, host: list[Array], same: list[bool], growths: list[float]
+        self, host: list[Array], same: list[bool], growths: list[float], factor: float
     ) -> Judgement:
         """Judges by how the default treats rounding.
 
@@ -155,11 +167,12 @@ class Yardstick:
             host: a candidate's results.
             same: they are within the fixed tolerance of their dtype.
             growths: how far the default's own move.
+            factor: how much further these may be.
         """
         comparable = [growth <= CHAOTIC for growth in growths]
         deviations = [_deviation(a, b) for a, b in zip(self.reference, host, strict=True)]
         limits = [
-            max(GROWTH_FACTOR * growth, _tolerance(a))
+            max(factor * growth, _tolerance(a))
             for growth, a in zip(growths, self.reference, strict=True)
         ]
         within = [s or d <= most for s, d, most in zip(same, deviations, limits, strict=True)]
@@ -244,9 +257,14 @@ def _tolerance(reference: Array) -> float:
     return TOLERANCE.get(tolerance_name(reference.dtype), 0.0)
 
 
+def _can_move(value: Array) -> bool:
+    """True for an input that has last bits to move."""
+    return bool(jnp.issubdtype(value.dtype, jnp.inexact) and value.size)
+
+
 def _perturb(rng: np.random.Generator, value: Array) -> Array:
     """Moves every floating-point element by about one unit in its last place, up or down."""
-    if not jnp.issubdtype(value.dtype, jnp.inexact) or not value.size:
+    if not _can_move(value):
         return value
     kind = value.real.dtype if np.iscomplexobj(value) else value.dtype
     eps = float(jnp.finfo(kind).eps)

@@ -17,6 +17,7 @@ import jax
 from graphopt import forms as own_forms
 from graphopt import jax_private, xla_hook
 from graphopt.errors import MeasureError
+from graphopt.signals import handed_on
 
 Transform = Callable[[bytes], bytes | None]
 """Module bytes as the hook receives them -> replacement, or None for XLA's default."""
@@ -37,7 +38,7 @@ class Compiled:
         transform_s: seconds spent in the transform.
         modules: bytes of every module the hook saw.
         forms: names of the forms of operations in it, each once.
-        recompile: compiles the same with XLA's compile options; None where it is not one executable.
+        recompile: compiles the same with other options of XLA's; None where it is not one executable.
     """
 
     executable: Any
@@ -162,7 +163,8 @@ def compile_lowered(
     try:
         with jax_private.private_cache_entries(uuid.uuid4().hex):
             start = time.perf_counter()
-            executable = lowered.compile(compiler_options=dict(options) if options else None)
+            with handed_on():
+                executable = lowered.compile(compiler_options=dict(options) if options else None)
             elapsed = time.perf_counter() - start
     finally:
         subscription.close()

@@ -23,6 +23,7 @@ from graphopt.hlo.emit.release import release
 from graphopt.hlo.module.index import device_count, has_donation, parse
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.module.schedule import scheduled
+from graphopt.signals import handed_on
 
 _NUMPY: dict[int, Any] = {
     DType.PRED: np.bool_,
@@ -200,7 +201,7 @@ class StubCompiler:
             lowered = jax.jit(stub, keep_unused=True).lower(*self.signature.parameters)
             subscription = xla_hook.subscribe(answer, module_name=f"jit_{name}")
             try:
-                with jax_private.private_cache_entries(name):
+                with jax_private.private_cache_entries(name), handed_on():
                     compiled = lowered.compile(compiler_options=dict(options) if options else None)
             finally:
                 subscription.close()

@@ -52,7 +52,7 @@ class Limits:
     max_beside: float = limit(
         0.05,
         "of the program",
-        "what may run beside other kernels where some of these wait for others",
+        "what is ready at once with a longer kernel; else none of these may wait",
     )
 
 

@@ -20,6 +20,7 @@ from graphopt.measure.comparing.yardstick import (
 from graphopt.measure.compiling.functions import unoptimized
 
 X = np.linspace(0.1, 0.9, 64, dtype=np.float32)
+WHOLE = np.arange(1, 9, dtype=np.int16)
 
 
 def host(fn):
@@ -333,20 +334,40 @@ def test_what_a_program_makes_of_a_key_is_judged_by_another_compile():
     assert "LLVM does not optimize it" in found.problem()
 
 
-def test_it_is_compiled_once_more_only_where_moved_inputs_do_not_explain_a_difference():
+def test_programs_whose_inputs_move_are_not_compiled_once_more():
+    """What another compile changes would excuse more than rounding does."""
+
+    def recompile():
+        raise AssertionError("compiled again")
+
+    yardstick = Yardstick(host(logistic(12)), [X], recompile=recompile)
+    assert yardstick.judge(host(logistic(12, order=1))([X])).equal
+    wrong = yardstick.judge([np.float32(1.1) * host(logistic(12))([X])[0]])
+    assert not wrong.equal
+    assert not wrong.recompiled
+
+
+def test_it_is_compiled_once_more_once():
     compiles = []
-    run = host(logistic(12))
+
+    def run(inputs):
+        return [inputs[0].astype(np.float32)]
 
     def recompile():
         compiles.append(1)
-        return run
+        return lambda inputs: [inputs[0] * np.float32(1.001)]
 
-    yardstick = Yardstick(run, [X], recompile=recompile)
-    assert yardstick.judge(run([X])).equal
-    assert yardstick.judge(host(logistic(12, order=1))([X])).equal
-    assert not compiles
-    for _ in range(2):
-        judged = yardstick.judge([np.float32(1.1) * run([X])[0]])
-        assert not judged.equal
-        assert judged.recompiled
+    yardstick = Yardstick(run, [WHOLE], recompile=recompile)
+    assert yardstick.judge(run([WHOLE])).equal
+    assert not compiles, "rounding alone is no reason"
+    assert yardstick.judge([WHOLE * np.float32(1.003)]).equal
+    assert not yardstick.judge([WHOLE * np.float32(1.006)]).equal
     assert len(compiles) == 1
+
+
+def test_where_xla_does_not_compile_it_so_the_verdict_stands():
+    def recompile():
+        raise jax.errors.JaxRuntimeError("refused")
+
+    yardstick = Yardstick(host(jnp.float32), [WHOLE], recompile=recompile)
+    assert not yardstick.judge([WHOLE * np.float32(1.001)]).equal
