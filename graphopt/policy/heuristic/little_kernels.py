@@ -26,7 +26,6 @@ import numpy as np
 
 from graphopt.costs.compiling import kernel_kind
 from graphopt.costs.opaque import is_wall
-from graphopt.hlo import Graph
 from graphopt.hlo.graph.walks import inputs_of
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.machine import UnitKind
@@ -66,7 +65,9 @@ def apply(context: Context) -> Edit | None:
     """Makes the shortest loop kernels native, as many as together are a small part of the program."""
     if context.decisions.same_as(context.graph.default):
         return None
-    timed = sorted(_candidates(context, _may_wait(context)))
+    timed = sorted(_candidates(context))
+    if len(timed) >= LIMITS.min_kernels and not _may_wait(context):
+        timed = [(ns, node) for ns, node in timed if _is_ready(context, node)]
     total = np.cumsum([ns for ns, _ in timed])
     count = int(np.searchsorted(total, LIMITS.max_share * program_ns(context), side="right"))
     chosen = [node for _, node in timed[: min(count, LIMITS.max_kernels)]]
@@ -83,7 +84,7 @@ def _may_wait(context: Context) -> bool:
     return sequence.wide_ns <= LIMITS.max_beside * sequence.total_ns
 
 
-def _candidates(context: Context, may_wait: bool) -> list[tuple[float, int]]:
+def _candidates(context: Context) -> list[tuple[float, int]]:
     """Nanoseconds and roots of short loop kernels of XLA's that run once, and may become native."""
     graph, decisions, model = context.graph, context.decisions, context.model
     loops = [index for index, unit in enumerate(graph.units) if unit.kind is UnitKind.LOOP]
@@ -106,11 +107,7 @@ def _candidates(context: Context, may_wait: bool) -> list[tuple[float, int]]:
             kinds[kernel_kind(graph, members)].append((node, members))
     others = frozenset({"dot", "copy", *context.costs.function_ns})
     single = [kernels[0] for kernels in kinds.values() if len(kernels) == 1]
-    plain = [
-        node
-        for node, members in single
-        if _is_plain(context, members, others) and (may_wait or _is_ready(graph, members))
-    ]
+    plain = [node for node, members in single if _is_plain(context, members, others)]
     timed = ((model.cluster_ns(decisions.fuse, node), node) for node in plain)
     return [(ns, node) for ns, node in timed if ns < LIMITS.max_kernel_ns]
 
@@ -126,9 +123,10 @@ def _is_plain(context: Context, members: Sequence[int], others: frozenset[str]) 
     )
 
 
-def _is_ready(graph: Graph, members: Sequence[int]) -> bool:
+def _is_ready(context: Context, root: int) -> bool:
     """True for a kernel that waits for no other: it reads arguments and constants."""
-    for node in inputs_of(graph, members):
+    graph = context.graph
+    for node in inputs_of(graph, context.model.members(context.decisions.fuse, root)):
         while graph.ops[node].name == "bitcast":
             node = graph.operand_lists[node][0]
         if graph.ops[node].name not in _THERE:
