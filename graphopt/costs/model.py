@@ -279,6 +279,13 @@ class CostModel:
 
     def control(self, node: int) -> LoopCosts:
         """All iterations of a loop, or the mean of a conditional's branches."""
+        total = self.outside(node)
+        if self.graph.units[self.graph.default.unit[node]].kind is UnitKind.NATIVE:
+            total.be_native()
+        return total
+
+    def outside(self, node: int) -> LoopCosts:
+        """The same with every kernel called by itself, also for a loop that XLA makes native."""
         graph = self.graph
         total = LoopCosts()
         inside = self.callees[node]
@@ -289,8 +296,6 @@ class CostModel:
             total.add(self.computations[index], times)
         if graph.ops[node].name == "while":
             total.dispatch_ns += self.iteration_ns(node) * trips(graph, inside[0])
-        if graph.units[graph.default.unit[node]].kind is UnitKind.NATIVE:
-            total.be_native()
         return total
 
     def iteration_ns(self, loop: int) -> float:

@@ -5,6 +5,7 @@ import pytest
 from jax import lax
 from jax.scipy.special import logsumexp
 from support.captures import capture, normal
+from support.loops import kernel_by_kernel
 
 from graphopt.costs.model import CostModel
 from graphopt.costs.opaque import is_wall, wall_costs
@@ -14,8 +15,12 @@ from graphopt.policy.heuristic.steps import heuristic_steps
 
 
 def body_of(fn, *args):
-    """Costs of the only loop body, and of all iterations."""
-    graph = capture(fn, *args).graph
+    """Costs of the only loop body, and of all iterations, where the executor calls its kernels."""
+    return costs_in(kernel_by_kernel(capture(fn, *args)).graph)
+
+
+def costs_in(graph):
+    """The same of a graph as it is."""
     model = CostModel(graph)
     (index,) = (i for i, c in enumerate(graph.computations) if c.role is Role.LOOP_BODY)
     return graph, model.computations[index], model.control(graph.computations[index].caller)
@@ -54,7 +59,7 @@ def test_loops_of_many_kernels_pay_more_for_each():
 
 
 def test_loops_that_xla_makes_native_pay_nothing():
-    graph, _, loop = body_of(heat, normal(8))
+    graph, _, loop = costs_in(capture(heat, normal(8)).graph)
     assert UnitKind.NATIVE in {graph.units[unit].kind for unit in graph.default.unit}
     assert loop.dispatch_ns == 0.0
     assert loop.default_ns(2) == loop.native_ns()

@@ -144,14 +144,14 @@ def test_searches_see_the_environments_seconds():
 
 
 def test_explanations_use_measured_kernels(tmp_path):
-    from graphopt.corpus.demo import DEMO
+    from graphopt.corpus.fuzzing import FUZZ
     from graphopt.evaluate.commands.explain import explain
     from graphopt.measure.bank.scorer import BankScorer
     from graphopt.measure.children.runner import Runner
     from graphopt.policy.heuristic.steps import heuristic
     from graphopt.store import Store
 
-    fn, args = DEMO["cartpole_rollout"].build()
+    fn, args = FUZZ["recurrent_products"].build()
     store = Store(tmp_path / "bank.sqlite")
     assert explain(fn, *args, store=store).modules[0].clock == "analytic model"
     graph = explain(fn, *args, store=store).modules[0].graph

@@ -19,6 +19,7 @@ from support.captures import (
     unit,
     with_unit_everywhere,
 )
+from support.loops import kernel_by_kernel
 from support.rewriting import (
     chain,
     checked,
@@ -104,7 +105,7 @@ def loop(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def test_a_native_loop_is_a_small_call():
-    program = capture(loop, normal(300))
+    program = kernel_by_kernel(capture(loop, normal(300)))
     graph = program.graph
     assert native_calls(program.data) == []
     native = unit(graph, UnitKind.NATIVE)

@@ -193,9 +193,30 @@ def _body_opcodes(fusion: Any, outer: _Numbering) -> tuple[str, ...]:
     return tuple(sorted(opcodes))
 
 
+def _native_computations(data: bytes) -> set[int]:
+    """Ids of what is part of a native function: partitions mean nothing there, and XLA ignores them."""
+    called = {
+        computation.id: {
+            callee
+            for instruction in computation.instructions
+            for callee in instruction.called_computation_ids
+        }
+        for computation in proto_of(data).computations
+    }
+    waiting = [callee for call in native_calls(data) for callee in call.called_computation_ids]
+    found: set[int] = set()
+    while waiting:
+        computation = waiting.pop()
+        if computation not in found:
+            found.add(computation)
+            waiting += called[computation]
+    return found
+
+
 def clusters_of(data: bytes, *, merged: bool = False) -> Counter[Cluster]:
     """The fusions of a module; with `merged`, equal fusions of equal operands count once."""
     computations = {c.id: c for c in proto_of(data).computations}
+    native = _native_computations(data)
     found: Counter[Cluster] = Counter()
     for computation in computations.values():
         numbering = _Numbering(computations)
@@ -203,6 +224,7 @@ def clusters_of(data: bytes, *, merged: bool = False) -> Counter[Cluster]:
             is_new = numbering.add(instruction)
             if instruction.opcode == "fusion" and (is_new or not merged):
                 opcodes = _body_opcodes(instruction, numbering)
-                parts = _partitions(instruction.backend_config)
+                split = computation.id not in native
+                parts = _partitions(instruction.backend_config) if split else ()
                 found[opcodes, instruction.fusion_kind, parts] += 1
     return found

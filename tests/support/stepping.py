@@ -15,17 +15,18 @@ from graphopt.measure import compare_outputs
 from graphopt.policy.heuristic.steps import STEPS, TABLE, decide
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
-from support.captures import capture
+from support.captures import Captured, capture
 
 Function = Callable[..., Any]
 
 
 def edit_of(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) -> Edit | None:
     """What a step wants in a program, after some other steps; its context stays as it was."""
-    return _edit(capture(fn, *args).graph, name, after)
+    return edit_in(capture(fn, *args).graph, name, after)
 
 
-def _edit(graph: Graph, name: str, after: tuple[str, ...]) -> Edit | None:
+def edit_in(graph: Graph, name: str, after: tuple[str, ...] = ()) -> Edit | None:
+    """The same of a graph."""
     model = CostModel(graph)
     context = Context(graph, model, decide(graph, after, model).decisions)
     before = context.decisions.copy()
@@ -39,8 +40,12 @@ def _edit(graph: Graph, name: str, after: tuple[str, ...]) -> Edit | None:
 
 def check_acts(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) -> Edit:
     """The step has an edit; with it the decisions are legal, the record names it, results are equal."""
-    program = capture(fn, *args)
-    edit = _edit(program.graph, name, after)
+    return check_acts_on(capture(fn, *args), name, after)
+
+
+def check_acts_on(program: Captured, name: str, after: tuple[str, ...] = ()) -> Edit:
+    """The same for a program that is captured already."""
+    edit = edit_in(program.graph, name, after)
     assert edit is not None and edit.changes and edit.reason
     assert all(len(change.nodes) == len(change.values) > 0 for change in edit.changes)
     decided = decide(program.graph, (*after, name))

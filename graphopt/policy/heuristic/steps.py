@@ -34,6 +34,7 @@ from graphopt.policy.heuristic import (
 from graphopt.policy.heuristic.loops import (
     ahead_of_loops,
     loop_invariants,
+    loops_over_cores,
     native_loops,
     short_loops,
 )
@@ -49,6 +50,7 @@ from graphopt.policy.heuristic.support.step import Applied, Step
 
 TABLE: Final[tuple[Step, ...]] = (
     short_loops.STEP,
+    loops_over_cores.STEP,
     native_loops.STEP,
     ahead_of_loops.STEP,
     carried_copies.STEP,

@@ -36,7 +36,7 @@ def small(console):
 
 def test_two_programs_are_measured_and_equal(console, tmp_path):
     out = tmp_path / "rows.json"
-    names = ("knapsack", "fibonacci")
+    names = ("recurrent_products", "fibonacci")
     rows = run_demo("heuristic", names, spec="fuzz", budget_s=BUDGET_S, out=out, console=console)
 
     assert sorted(row.name for row in rows) == sorted(names)
@@ -47,8 +47,8 @@ def test_two_programs_are_measured_and_equal(console, tmp_path):
         assert row.nodes > 0
         assert row.times.pairs > 0
         assert row.times.low <= row.times.speedup <= row.times.high
-    assert by_name["knapsack"].outcome == "rewritten: heuristic"
-    assert by_name["knapsack"].clusters_after > 0
+    assert by_name["recurrent_products"].outcome == "rewritten: heuristic"
+    assert by_name["recurrent_products"].clusters_after > 0
     assert by_name["fibonacci"].outcome == "kept: no gain expected"
     assert by_name["fibonacci"].clusters_after == 0
 
@@ -138,7 +138,7 @@ def test_chaotic_results_are_not_called_wrong():
 
 
 def test_after_an_interrupt_what_was_measured_is_shown_and_written(console, tmp_path, monkeypatch):
-    names = tuple(name for name in FUZZ.names() if name in ("knapsack", "fibonacci"))
+    names = tuple(name for name in FUZZ.names() if name in ("recurrent_products", "fibonacci"))
     out = tmp_path / "rows.json"
 
     def measured(program, policy, budget_s, name):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.captures import capture, captured, normal, proto_of
+from support.loops import with_loops
 from support.restructured import everywhere, native
 
 from graphopt.hlo import rewrite
@@ -20,6 +21,7 @@ from graphopt.hlo.graph.in_place import InPlaceAnalysis, broken_hazards
 from graphopt.hlo.module.index import parse
 from graphopt.hlo.module.schedule import IN_ORDER_THUNKS
 from graphopt.hlo.module.small_calls import is_small_call_proto
+from graphopt.machine import UnitKind
 
 NAME = "sequential"
 
@@ -147,7 +149,8 @@ def test_native_code_is_not_cut():
 )
 def test_results_are_bit_equal(name):
     program = captured(name)
-    result = rewrite(program.graph, everywhere(program.graph, NAME))
+    graph = program.graph
+    result = rewrite(graph, with_loops(graph, UnitKind.RUNTIME, everywhere(graph, NAME)))
     assert result.sequences
     assert equal(program.result, program.compile(result.data)())
 

@@ -77,10 +77,20 @@ def native_roots(context: Context) -> list[int]:
     return [node for node in nodes if not context.is_inside_native(node)]
 
 
+def loops_taken_apart(context: Context) -> list[int]:
+    """Loops that XLA made native and that are decided not to be."""
+    graph = context.graph
+    apart = (graph.default.unit == context.native) & (context.decisions.unit != context.native)
+    return [node for node in np.flatnonzero(apart).tolist() if node in context.model.callees]
+
+
 def program_ns(context: Context) -> float:
     """Nanoseconds of the whole program: native code and chains at their own times, all else as by default."""
     model = context.model
     total = context.program_ns
+    for node in loops_taken_apart(context):
+        longer = model.outside(node).default_ns(model.cores) - model.control(node).native_ns()
+        total += longer * context.executions(node)
     for node in native_roots(context):
         saved = context.costs.thunk_ns
         if node in model.callees:

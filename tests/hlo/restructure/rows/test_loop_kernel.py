@@ -66,6 +66,11 @@ WAVES = {
 }
 
 
+PRODUCTS = ("product", "cubic")
+ROUNDS_PRODUCTS_ALIKE = jax.__version_info__ < (0, 12)
+"""From 0.12 on one of XLA's two generators fuses the multiplications and additions of a complex product."""
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("name", list(WAVES))
 def test_kernels_of_complex_numbers_are_bit_equal_at_all_values(name, dtype):
@@ -75,7 +80,13 @@ def test_kernels_of_complex_numbers_are_bit_equal_at_all_values(name, dtype):
     z.real.flat[:49], z.imag.flat[:49] = np.repeat(special, 7), np.tile(special, 7)
     with jax.enable_x64(True), np.errstate(over="ignore"):
         default, results = run_program(WAVES[name], (z.astype(dtype), w.astype(dtype)), NAME)
-    assert_same_bits(default, results[:1])
+    if name in PRODUCTS and not ROUNDS_PRODUCTS_ALIKE:
+        fits = (
+            np.abs(z) < 1e38
+        )  # beyond, one rounding more or less decides between a number and infinity
+        assert compare_outputs(np.asarray(default)[fits], np.asarray(results[0])[fits]).equal
+    else:
+        assert_same_bits(default, results[:1])
 
 
 def accumulate(x: jax.Array, y: jax.Array) -> Any:
@@ -105,7 +116,9 @@ SCRIPT = """
 import jax.numpy as jnp, jax, graphopt
 graphopt.install({policy!r})
 x = jnp.ones((512, 384))
-jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda i, c: c * x, x))(x).block_until_ready()
+# No jaxlib makes a loop native that sorts.
+step = lambda x: lambda i, c: (c[0] * x, jnp.sort(c[1]))
+jax.block_until_ready(jax.jit(lambda x: jax.lax.fori_loop(0, 9, step(x), (x, x[0])))(x))
 """
 
 

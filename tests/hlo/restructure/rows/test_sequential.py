@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.captures import capture, captured, normal
+from support.loops import kernel_by_kernel
 from support.restructured import everywhere
 
 from graphopt.hlo import build_graph, rewrite
@@ -50,7 +51,7 @@ def test_the_body_of_a_loop_is_a_computation_of_its_own():
     def fn(x: jax.Array) -> Any:
         return jax.lax.fori_loop(0, 5, lambda _, c: jnp.stack(rows(c)) * 0.01, x)
 
-    program = capture(fn, normal(12, 40))
+    program = kernel_by_kernel(capture(fn, normal(12, 40)))
     graph = program.graph
     (body,) = (k for k, c in enumerate(graph.computations) if c.role is Role.LOOP_BODY)
     first = first_parameter(graph, body)
