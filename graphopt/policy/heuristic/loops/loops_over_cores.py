@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from graphopt.costs.least import least_ns
 from graphopt.costs.model import trips
 from graphopt.machine import UnitKind
 from graphopt.machine.units import unit_index
@@ -19,10 +20,22 @@ from graphopt.policy.heuristic.support.step import Step, limit
 
 @dataclass(frozen=True)
 class Limits:
-    """Judgements of this step."""
+    """Judgements of this step.
+
+    Estimates of long kernels are several times too long for some, so that what splitting them saves is also
+    counted with what they take at the least.
+    """
 
     min_gain: float = limit(
-        0.2, "of the loop's time", "what kernels that are called one by one must save at the least"
+        0.2,
+        "of the loop's time",
+        "what kernels that are called one by one must be expected to save",
+    )
+    least_gain: float = limit(
+        0.25, "of the least time", "the same if they take no longer than they must"
+    )
+    least_splits: float = limit(
+        2.0, "times the hand-over", "what splitting a kernel must save to be counted there"
     )
 
 
@@ -54,7 +67,25 @@ def _gain_ns(context: Context, loop: int) -> float:
     gain = native_ns - _outside_ns(context, loop)
     if gain * context.executions(loop) < context.model.rewriting_ns:
         return 0.0
-    return gain if gain >= LIMITS.min_gain * native_ns else 0.0
+    return gain if gain >= LIMITS.min_gain * native_ns and _is_sure(context, loop) else 0.0
+
+
+def _is_sure(context: Context, loop: int) -> bool:
+    """True for loops that gain from all cores even if their kernels take the least that they can."""
+    graph, costs, fuse = context.graph, context.costs, context.graph.default.fuse
+    total = gain = 0.0
+    for index in context.inside([loop]):
+        computation = graph.computations[index]
+        for root in range(computation.first, computation.end):
+            unit = graph.units[graph.default.unit[root]]
+            if fuse[root] or unit.kind is not UnitKind.LOOP:
+                continue
+            ns = least_ns(graph, fuse, root, costs) * context.executions(root)
+            handover = costs.split_ns * context.executions(root)
+            saved = ns * (1.0 - 1.0 / unit.threads)
+            total += ns
+            gain += saved - handover if saved >= LIMITS.least_splits * handover else 0.0
+    return gain >= LIMITS.least_gain * total > 0.0
 
 
 def _outside_ns(context: Context, node: int) -> float:
