@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.captures import PROGRAMS, Captured, capture, captured, node, nodes, normal
+from support.loops import kernel_by_kernel
 from support.small_programs import STATE, rollout
 
 from graphopt.costs.evaluations import copies, shares
@@ -60,12 +61,12 @@ def test_the_heuristic_is_legal_repeatable_and_right(name):
 
 
 def test_a_loop_of_small_kernels_becomes_native():
-    graph = captured("cartpole_rollout").graph
+    graph = kernel_by_kernel(captured("cartpole_rollout")).graph
     assert native_loops(graph, heuristic(graph)) > native_loops(graph, graph.default)
 
 
 def test_small_kernels_of_a_loop_run_in_one_native_function():
-    graph = capture(rollout, STATE).graph
+    graph = kernel_by_kernel(capture(rollout, STATE)).graph
     assert rewrite(graph, graph.default).regions == 0
     assert rewrite(graph, heuristic(graph)).regions == 1
 
@@ -98,7 +99,7 @@ def test_a_loop_with_long_iterations_stays_on_both_cores(size, native):
 
         return jax.lax.fori_loop(0, 15, step, x)
 
-    graph = program(smooth, (size, size)).graph
+    graph = kernel_by_kernel(program(smooth, (size, size))).graph
     assert nodes(graph, "while")
     assert bool(native_loops(graph, heuristic(graph) or graph.default)) is native
 
@@ -183,7 +184,7 @@ def repeated(trips: int):
 
 
 def loop_costs(trips: int) -> LoopCosts:
-    graph = program(repeated(trips), (1000,)).graph
+    graph = kernel_by_kernel(program(repeated(trips), (1000,))).graph
     return CostModel(graph).control(node(graph, "while"))
 
 

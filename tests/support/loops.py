@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 
 from graphopt.hlo import Decisions, Graph, build_graph, rewrite
 from graphopt.hlo.module.backend_config import partition_config
 from graphopt.machine import UnitKind
 from support.captures import MACHINE, Captured, nodes, proto_of, unit
+
+
+def beside_a_sort(step: Callable[[Any, Any], Any], trips: int = 20) -> Callable[[Any, Any], Any]:
+    """A loop of ``x = step(x, y)`` that no jaxlib makes native by itself, as a function of x and y."""
+
+    def fn(x: jax.Array, y: jax.Array) -> Any:
+        turn = lambda _, c: (step(c[0], y), jnp.sort(c[1]))  # noqa: E731
+        return jax.lax.fori_loop(0, trips, turn, (x, y[0, :8]))
+
+    return fn
 
 
 def with_loops(graph: Graph, kind: UnitKind, decisions: Decisions | None = None) -> Decisions:

@@ -10,21 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 
 STATE = np.linspace(-1.0, 1.0, 512, dtype=np.float32)
-"""Large enough that XLA does not make the loop of `rollout` native by itself."""
 
 NATIVE = "xla_cpu_small_call"
 """In the HLO text of an executable: it holds a native region."""
 
 
 def rollout(x: Any) -> Any:
-    """Fifty steps of something like CartPole: a loop of many small kernels, f32[512] states."""
+    """Fifty steps of something like CartPole: a loop of many small kernels, f32[512] states.
+
+    The product in it keeps every jaxlib from making the loop native by itself.
+    """
 
     def step(state: Any, _: None) -> Any:
         angle, speed = state
         force = jnp.tanh(4.0 * angle)
         push = (force + 0.05 * speed * speed * jnp.sin(angle)) / 1.1
         pull = (9.8 * jnp.sin(angle) - jnp.cos(angle) * push) / (1.3 + jnp.cos(angle) ** 2)
-        return (angle + 0.02 * speed, speed + 0.02 * pull), jnp.mean(angle * angle)
+        turned = speed[:64].reshape(8, 8) @ angle[:64].reshape(8, 8)
+        return (angle + 0.02 * speed, speed + 0.02 * pull), jnp.mean(angle * angle) + turned[0, 2]
 
     return jax.lax.scan(step, (x, 0.5 * x), None, length=50)
 

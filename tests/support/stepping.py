@@ -16,17 +16,18 @@ from graphopt.policy.heuristic.steps import STEPS, TABLE, decide
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
 from support.captures import Captured, capture
+from support.loops import kernel_by_kernel
 
 Function = Callable[..., Any]
 
 
 def edit_of(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) -> Edit | None:
-    """What a step wants in a program, after some other steps; its context stays as it was."""
-    return edit_in(capture(fn, *args).graph, name, after)
+    """What a step wants in a program whose loops XLA runs kernel by kernel, after some other steps."""
+    return edit_in(kernel_by_kernel(capture(fn, *args)).graph, name, after)
 
 
 def edit_in(graph: Graph, name: str, after: tuple[str, ...] = ()) -> Edit | None:
-    """The same of a graph."""
+    """What a step wants in a graph, after some other steps; its context stays as it was."""
     model = CostModel(graph)
     context = Context(graph, model, decide(graph, after, model).decisions)
     before = context.decisions.copy()
@@ -39,12 +40,12 @@ def edit_in(graph: Graph, name: str, after: tuple[str, ...] = ()) -> Edit | None
 
 
 def check_acts(name: str, fn: Function, *args: Any, after: tuple[str, ...] = ()) -> Edit:
-    """The step has an edit; with it the decisions are legal, the record names it, results are equal."""
-    return check_acts_on(capture(fn, *args), name, after)
+    """`check_acts_on` for a program whose loops XLA runs kernel by kernel."""
+    return check_acts_on(kernel_by_kernel(capture(fn, *args)), name, after)
 
 
 def check_acts_on(program: Captured, name: str, after: tuple[str, ...] = ()) -> Edit:
-    """The same for a program that is captured already."""
+    """The step has an edit; with it the decisions are legal, the record names it, results are equal."""
     edit = edit_in(program.graph, name, after)
     assert edit is not None and edit.changes and edit.reason
     assert all(len(change.nodes) == len(change.values) > 0 for change in edit.changes)

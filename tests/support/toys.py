@@ -74,7 +74,7 @@ def config(**changes: object) -> TrainConfig:
         # With less, what is learnt last may stay wrong: nothing is drawn any more that would show it.
         "ppo": PPOConfig(epochs=2, entropy=0.03),
         "imitation": ImitationConfig(enabled=False),
-        "stages": (StageConfig("flip", "flip", 300, 1e-2, imitation=0.0),),
+        "stages": (StageConfig("flip", "flip", 150, 5e-3, imitation=0.0),),
         "validate_every": 10,
         "save_every": 5,
         "seed": 1,

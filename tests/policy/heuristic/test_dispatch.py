@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.captures import capture, changed, nodes, normal, unit
+from support.loops import kernel_by_kernel
 
 import graphopt
 from graphopt.costs.model import CostModel
@@ -113,7 +114,7 @@ def test_native_loops_count_at_their_own_time():
     def fn(x: jax.Array) -> Any:
         return jax.lax.fori_loop(0, 300, lambda i, c: tuple(a[::-1] * 0.9 for a in c), (x,) * 12)
 
-    graph = capture(fn, normal(300)).graph
+    graph = kernel_by_kernel(capture(fn, normal(300))).graph
     model = CostModel(graph)
     (loop,) = nodes(graph, "while")
     runtime, native = (unit(graph, kind) for kind in (UnitKind.RUNTIME, UnitKind.NATIVE))

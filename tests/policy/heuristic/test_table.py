@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.captures import capture, captured, normal
+from support.loops import kernel_by_kernel
 from support.stepping import loop
 
 from graphopt.errors import PolicyError
@@ -32,7 +33,7 @@ def test_a_misspelt_step_is_an_error():
 
 
 def test_an_edit_that_saves_less_than_its_threshold_is_not_made(monkeypatch):
-    graph = capture(loop, normal(64)).graph
+    graph = kernel_by_kernel(capture(loop, normal(64))).graph
     assert [record.step for record in decide(graph, ["native loops"]).steps] == ["native loops"]
     strict = [replace(step, min_saved_ns=1e12, min_saved_share=0.0) for step in TABLE]
     monkeypatch.setattr(table, "TABLE", tuple(strict))
@@ -44,7 +45,7 @@ def test_an_edit_that_saves_less_than_its_threshold_is_not_made(monkeypatch):
 def test_policies_name_the_steps_behind_their_decisions(policy):
     choose = resolve(policy).choose
     assert choose is not None
-    choice = choose(capture(loop, normal(64)).graph)
+    choice = choose(kernel_by_kernel(capture(loop, normal(64))).graph)
     assert choice is not None
     assert "native loops" in [record.step for record in choice.steps]
     assert all(record.edit.nodes > 0 and record.edit.reason for record in choice.steps)

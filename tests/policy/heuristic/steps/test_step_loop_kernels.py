@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from support.captures import normal
+from support.loops import beside_a_sort
 from support.stepping import check_acts, edit_of, fields_of
 
 from graphopt.machine import cost_rows, decide_with
@@ -12,9 +13,7 @@ from graphopt.machine import cost_rows, decide_with
 NAME = "loop kernels"
 
 
-def accumulate(x, y):
-    """A loop of one elementwise kernel."""
-    return jax.lax.fori_loop(0, 20, lambda _, c: c + y, x)
+accumulate = beside_a_sort(lambda x, y: x + y)
 
 
 def test_sums_in_a_loop_come_from_the_loop_generator():
@@ -35,12 +34,8 @@ def test_what_saves_next_to_nothing_stays():
 
 
 def test_roots_come_from_the_loop_generator_and_whole_quotients_do_not():
-    def roots(x, y):
-        return jax.lax.fori_loop(0, 20, lambda _, c: jax.lax.rsqrt(c + y), x)
-
-    def quotients(x, y):
-        return jax.lax.fori_loop(0, 20, lambda _, c: jax.lax.rem(c + y, y), x)
-
+    roots = beside_a_sort(lambda x, y: jax.lax.rsqrt(x + y))
+    quotients = beside_a_sort(lambda x, y: jax.lax.rem(x + y, y))
     x, y = abs(normal(64, 256)) + 1, abs(normal(64, 256, seed=1)) + 1
     check_acts(NAME, roots, x, y)
     with decide_with(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from support.captures import capture, normal
+from support.loops import kernel_by_kernel
 from support.stepping import check_acts, edit_of, fields_of
 
 NAME = "reductions"
@@ -63,7 +64,7 @@ def test_sums_in_native_loops_become_trees(fn, count):
 
 
 def test_what_a_tree_adds_up_is_computed_inside_it():
-    graph = capture(SQUARES, normal(500)).graph
+    graph = kernel_by_kernel(capture(SQUARES, normal(500))).graph
     edit = edit_of(NAME, SQUARES, normal(500), after=AFTER)
     fused = [node for change in edit.changes if change.field == "fuse" for node in change.nodes]
     assert [graph.ops[node].name for node in fused] == ["multiply"]

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.captures import capture, normal
-from support.stepping import check_acts, edit_of, fields_of
+from support.loops import kernel_by_kernel
+from support.stepping import check_acts_on, edit_of, fields_of
 
 from graphopt.costs.model import CostModel
 from graphopt.hlo import RESTRUCTURES
@@ -27,9 +28,17 @@ def bits(count: int) -> Any:
     return lambda seed: jax.random.bits(jax.random.PRNGKey(seed), (count,))
 
 
-@pytest.mark.parametrize("count", [24, 3_000, 70_000])
-def test_rounds_of_random_numbers_become_one_kernel(count):
-    edit = check_acts(NAME, bits(count), np.int32(7))
+@pytest.mark.parametrize(
+    "program",
+    [
+        # Where its loop is native already, this one stays.
+        kernel_by_kernel(capture(bits(24), np.int32(7))),
+        capture(bits(3_000), np.int32(7)),
+        capture(bits(70_000), np.int32(7)),
+    ],
+)
+def test_rounds_of_random_numbers_become_one_kernel(program):
+    edit = check_acts_on(program, NAME)
     assert fields_of(edit) == {"restructure"}
     assert RESTRUCTURES[int(edit.changes[0].values[0])].name == "unroll"
 
@@ -49,7 +58,7 @@ def test_a_loop_of_many_iterations_is_no_chain():
 
 
 def test_a_chain_is_no_native_loop_beside():
-    graph = capture(bits(3_000), np.int32(7)).graph
+    graph = kernel_by_kernel(capture(bits(3_000), np.int32(7))).graph
     decided = heuristic_steps(graph, (NAME, "native loops"))
     kinds = [unit.kind for unit in graph.units]
     (loop,) = np.flatnonzero(decided.restructure == CODE["unroll"]).tolist()

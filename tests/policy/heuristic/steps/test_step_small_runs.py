@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp
 from support.captures import capture, normal
+from support.loops import kernel_by_kernel
 from support.stepping import check_acts, edit_of, fields_of, loop
 
 from graphopt.machine import decide_with
@@ -59,7 +60,7 @@ def test_products_whose_code_is_too_much_are_left_out():
 
     args = normal(128), normal(8, 128, 128), normal(512, 512)
     edit = check_acts(NAME, decoded, *args)
-    graph = capture(decoded, *args).graph
+    graph = kernel_by_kernel(capture(decoded, *args)).graph
     nodes = [node for change in edit.changes if change.field == "unit" for node in change.nodes]
     assert len(nodes) > 8 and not any(graph.ops[node].name == "dot" for node in nodes)
 
