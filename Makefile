@@ -2,6 +2,8 @@
 # builds the environment in $(VENV), and it is built anew only when the lock or pyproject.toml changes.
 
 VENV ?= .venv
+# Newest jax instead of the locked one: `make test-newest` sets it.
+NEWEST ?=
 # Set PYTHON to choose the interpreter the environment is made with; else the newest of VERSIONS that is installed.
 PYTHON ?=
 VERSIONS ?= 3.13 3.12 3.11
@@ -21,7 +23,7 @@ INTERPRETERS = for python in "python$$version" /usr/bin/python$$version /usr/loc
 		2>/dev/null && echo "$$python"; \
 done
 
-.PHONY: help venv demo test test-all lint types pytest serial parallel bench lock clean
+.PHONY: help venv demo test test-all test-newest lint types pytest serial parallel bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,6 +50,10 @@ test-all: ## the same on every Python of VERSIONS that is installed
 	echo "tested on:$${tested:- no Python of $(VERSIONS)}"; \
 	[ -z "$$failed" ] || echo "failed on:$$failed" >&2; \
 	[ -n "$$tested" ] && [ -z "$$failed" ]
+
+# In an environment of its own, too; delete .venv-newest when a newer jax is out.
+test-newest: ## the same with the newest jax there is
+	@$(MAKE) --no-print-directory VENV=.venv-newest NEWEST=yes test
 
 lint: $(READY) ## style and formatting
 	@echo "ruff check"
@@ -111,4 +117,5 @@ $(READY): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing the locked packages into $(VENV)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@[ -z "$(NEWEST)" ] || $(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade jax jaxlib
 	@touch $@

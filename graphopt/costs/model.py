@@ -285,7 +285,7 @@ class CostModel:
         return total
 
     def outside(self, node: int) -> LoopCosts:
-        """The same with every kernel called by itself, also for a loop that XLA makes native."""
+        """The same where the executor runs it, also if XLA makes it native; what is inside stays."""
         graph = self.graph
         total = LoopCosts()
         inside = self.callees[node]

@@ -37,7 +37,10 @@ def with_loops(graph: Graph, kind: UnitKind, decisions: Decisions | None = None)
 
 
 def kernel_by_kernel(program: Captured) -> Captured:
-    """The program as jaxlib 0.11 gives it: the executor runs its loops."""
+    """The program with loops that the executor runs, as jaxlib 0.11 gives it.
+
+    Kernels of what was native come from the loop generator, where XLA takes the tiled one for some.
+    """
     return _rewritten(program, with_loops(program.graph, UnitKind.RUNTIME))
 
 
@@ -47,6 +50,9 @@ def made_native(program: Captured) -> Captured:
     wanted = with_loops(graph, UnitKind.NATIVE)
     if wanted.same_as(graph.default):
         return program
+    assert all(
+        graph.masks.unit[node, unit(graph, UnitKind.NATIVE)] for node in nodes(graph, "while")
+    )
     units = [graph.units[used] for used in graph.default.unit]
     loops = (root for root, unit in enumerate(units) if unit.kind is UnitKind.LOOP)
     split = {int(graph.elements[root]) for root in loops if units[root].threads > 1}

@@ -56,11 +56,12 @@ def _saved_ns(context: Context, root: int, own: Collection[int]) -> float:
     members = context.model.members(context.decisions.fuse, root)
     elements = int(graph.elements[root])
     at_ends_ns = _odd_rows_ns(context, root, members)
+    from_loops = int(graph.computation[root]) in own
     if context.is_inside_native(root):
-        return at_ends_ns if int(graph.computation[root]) in own else 0.0
+        return at_ends_ns if from_loops else 0.0
     if elements % graph.units[unit].threads:
         at_ends_ns = 0.0
-    if not is_tiled(graph, root, members):
+    if from_loops or not is_tiled(graph, root, members):
         return at_ends_ns
     if not at_ends_ns and is_guarded(graph, root, members, unit):
         return 0.0

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphopt.costs.elements import FLOATS
-from graphopt.costs.least import moved_bytes
 from graphopt.hlo.graph.layouts import divides, is_guarded, row
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.module.opcodes import OpKind
@@ -99,7 +98,7 @@ def _splits(context: Context) -> Iterator[Split]:
     for root in range(len(graph)):
         unit = graph.units[decisions.unit[root]]
         if not decisions.fuse[root] and unit.kind is UnitKind.LOOP and unit.threads > 1:
-            moved = moved_bytes(graph, context.model.members(decisions.fuse, root))
+            moved = _moved_bytes(context, root)
             ns = min(_longest_ns(context, root), _vector_ns(context, root, moved))
             gain_ns, guarded = ns * (1.0 - 1.0 / unit.threads), _is_guarded(context, root)
             if guarded:
@@ -180,6 +179,14 @@ def _longest_ns(context: Context, root: int) -> float:
     ):
         return ns
     return ns * LIMITS.short_rows
+
+
+def _moved_bytes(context: Context, root: int) -> int:
+    """Bytes that a kernel reads from memory and writes there, every array counted once."""
+    graph = context.graph
+    inside = set(context.model.members(context.decisions.fuse, root))
+    read = {operand for node in inside for operand in graph.operand_lists[node]} - inside
+    return int(graph.nbytes[root]) + sum(int(graph.nbytes[operand]) for operand in read)
 
 
 STEP: Final = Step(

@@ -50,7 +50,7 @@ def test_those_of_values_computed_for_them_are_written_along_rows():
         lambda x: 0.5 * (jnp.roll(jnp.sin(x), 1, axis=1) + jnp.cos(x)), 40, 50
     )
     (place,) = nodes(found.graph, "concatenate")
-    # XLA of 0.12 writes the values themselves to memory.
+    # Where XLA writes the values to memory itself, only those are read.
     assert not (
         decisions.fuse[place] and decisions.fuse[list(found.graph.operand_lists[place])].any()
     )

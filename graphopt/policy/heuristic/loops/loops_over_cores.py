@@ -11,10 +11,13 @@ from typing import Final
 
 from graphopt.costs.least import least_ns
 from graphopt.costs.model import trips
+from graphopt.hlo.graph.layouts import is_guarded
+from graphopt.hlo.module.index import device_count
 from graphopt.machine import UnitKind
 from graphopt.machine.units import unit_index
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
+from graphopt.policy.heuristic.support.native_code import is_root
 from graphopt.policy.heuristic.support.step import Step, limit
 
 
@@ -22,8 +25,8 @@ from graphopt.policy.heuristic.support.step import Step, limit
 class Limits:
     """Judgements of this step.
 
-    Estimates of long kernels are several times too long for some, so that what splitting them saves is also
-    counted with what they take at the least.
+    Estimates of some long kernels are several times too long. The gain must therefore stand also where all of
+    them take the least that they can.
     """
 
     min_gain: float = limit(
@@ -46,19 +49,28 @@ def apply(context: Context) -> Edit | None:
     """Takes loops out of native code, outermost first."""
     graph, model = context.graph, context.model
     runtime = unit_index(graph.units, UnitKind.RUNTIME)
+    if device_count(graph.source.module) > 1:  # the other devices run on these cores
+        return None
     wanted, inside = context.decisions.copy(), set[int]()
     saved, count = 0.0, 0
     for node in sorted(model.callees, reverse=True):  # callers before callees
-        if int(graph.computation[node]) in inside or wanted.unit[node] != context.native:
-            continue
-        gain = _gain_ns(context, node) if context.masks.unit[node, runtime] else 0.0
-        if gain <= 0.0:
-            inside.update(context.inside([node]))
-            continue
-        wanted.unit[node] = runtime
-        saved += gain * context.executions(node)
-        count += 1
+        native = wanted.unit[node] == context.native
+        if native and graph.ops[node].name == "while" and not wanted.restructure[node]:
+            within = int(graph.computation[node]) in inside
+            gain = _gain_ns(context, node) if not within and _may_be_called(context, node) else 0.0
+            if gain > 0.0:
+                wanted.unit[node] = runtime
+                saved += gain * context.executions(node)
+                count += 1
+                continue
+        if native or int(graph.computation[node]) in inside:
+            inside.update(model.callees[node])
     return context.edit(wanted, saved, f"{count} native loops back on all cores")
+
+
+def _may_be_called(context: Context, loop: int) -> bool:
+    """True for a loop that the executor may run."""
+    return bool(context.masks.unit[loop, unit_index(context.graph.units, UnitKind.RUNTIME)])
 
 
 def _gain_ns(context: Context, loop: int) -> float:
@@ -70,40 +82,58 @@ def _gain_ns(context: Context, loop: int) -> float:
     return gain if gain >= LIMITS.min_gain * native_ns and _is_sure(context, loop) else 0.0
 
 
-def _is_sure(context: Context, loop: int) -> bool:
-    """True for loops that gain from all cores even if their kernels take the least that they can."""
-    graph, costs, fuse = context.graph, context.costs, context.graph.default.fuse
-    total = gain = 0.0
-    for index in context.inside([loop]):
-        computation = graph.computations[index]
-        for root in range(computation.first, computation.end):
-            unit = graph.units[graph.default.unit[root]]
-            if fuse[root] or unit.kind is not UnitKind.LOOP:
-                continue
-            ns = least_ns(graph, fuse, root, costs) * context.executions(root)
-            handover = costs.split_ns * context.executions(root)
-            saved = ns * (1.0 - 1.0 / unit.threads)
-            total += ns
-            gain += saved - handover if saved >= LIMITS.least_splits * handover else 0.0
-    return gain >= LIMITS.least_gain * total > 0.0
-
-
 def _outside_ns(context: Context, node: int) -> float:
-    """Nanoseconds of a loop or conditional that the executor runs, the loops inside in their better form."""
+    """Nanoseconds of a loop or conditional that the executor runs, the loops inside in their better form.
+
+    What was native is written for the loop generator, so that it loses there what native code does.
+    """
     graph, model = context.graph, context.model
-    total = model.outside(node).default_ns(model.cores)
+    outside = model.outside(node)
+    total = outside.default_ns(model.cores) + outside.lost_ns
     share = 1.0 / len(model.callees[node])
     for index in model.callees[node]:
         times = trips(graph, index) if graph.ops[node].name == "while" else share
-        computation = graph.computations[index]
-        for inner in range(computation.first, computation.end):
-            if inner not in model.callees:
-                continue
+        for inner in _called_inside(context, index):
             cost, best = model.control(inner), _outside_ns(context, inner)
             if graph.ops[inner].name == "while":
                 best = min(best, cost.native_ns())
             total -= (cost.default_ns(model.cores) - best) * times
     return total
+
+
+def _called_inside(context: Context, index: int) -> list[int]:
+    """Loops and conditionals of a computation."""
+    computation = context.graph.computations[index]
+    return [n for n in range(computation.first, computation.end) if n in context.model.callees]
+
+
+def _is_sure(context: Context, loop: int) -> bool:
+    """True for loops that gain from all cores even if their kernels take the least that they can."""
+    graph, costs = context.graph, context.costs
+    total = 0.0
+    gain = -context.model.outside(loop).dispatch_ns * context.executions(loop)
+    waiting = list(context.model.callees[loop])
+    while waiting:
+        index = waiting.pop()
+        computation = graph.computations[index]
+        for node in range(computation.first, computation.end):
+            waiting += context.model.callees.get(node, ())
+            if is_root(context, node):
+                ns = least_ns(graph, graph.default.fuse, node, costs) * context.executions(node)
+                total += ns
+                gain += _split_ns(context, node, ns)
+    return gain >= LIMITS.least_gain * total > 0.0
+
+
+def _split_ns(context: Context, root: int, ns: float) -> float:
+    """What of a kernel's nanoseconds other cores take over; 0 where it is little, or its parts are slower."""
+    graph, unit = context.graph, int(context.graph.default.unit[root])
+    saved = ns * (1.0 - 1.0 / graph.units[unit].threads)
+    handover = context.costs.split_ns * context.executions(root)
+    members = context.model.members(graph.default.fuse, root)
+    if graph.units[unit].kind is not UnitKind.LOOP or is_guarded(graph, root, members, unit):
+        return 0.0
+    return saved if saved >= LIMITS.least_splits * handover else 0.0
 
 
 STEP: Final = Step(

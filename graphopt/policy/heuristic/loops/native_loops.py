@@ -14,7 +14,11 @@ from graphopt.costs.model import LoopCosts, trips
 from graphopt.policy.heuristic.support.chains import Chain, decided_chains
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.edit import Edit
-from graphopt.policy.heuristic.support.native_code import make_native, open_inside
+from graphopt.policy.heuristic.support.native_code import (
+    around_loops_taken_apart,
+    make_native,
+    open_inside,
+)
 from graphopt.policy.heuristic.support.step import Step, limit
 
 MAX_NATIVE_CODE: Final = 2800.0
@@ -69,7 +73,10 @@ def apply(context: Context) -> Edit | None:
     inside: set[int] = set()
     chosen = []
     saved = 0.0
+    kept = around_loops_taken_apart(context)
     for node in sorted(model.callees, reverse=True):  # callers before callees
+        if node in kept:
+            continue
         if int(context.graph.computation[node]) in inside:
             inside.update(model.callees[node])
             continue

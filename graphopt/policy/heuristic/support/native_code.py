@@ -84,12 +84,30 @@ def loops_taken_apart(context: Context) -> list[int]:
     return [node for node in np.flatnonzero(apart).tolist() if node in context.model.callees]
 
 
+def around_loops_taken_apart(context: Context) -> set[int]:
+    """The loops that are taken apart, and all that calls them."""
+    graph = context.graph
+    found: set[int] = set()
+    for node in loops_taken_apart(context):
+        caller: int | None = node
+        while caller is not None and caller not in found:
+            found.add(caller)
+            caller = graph.computations[graph.computation[caller]].caller
+    return found
+
+
+def called_ns(context: Context, loop: int) -> float:
+    """Nanoseconds of a loop that the executor runs, what is inside as XLA has it."""
+    model = context.model
+    return model.outside(loop).default_ns(model.cores)
+
+
 def program_ns(context: Context) -> float:
     """Nanoseconds of the whole program: native code and chains at their own times, all else as by default."""
     model = context.model
     total = context.program_ns
     for node in loops_taken_apart(context):
-        longer = model.outside(node).default_ns(model.cores) - model.control(node).native_ns()
+        longer = called_ns(context, node) - model.control(node).native_ns()
         total += longer * context.executions(node)
     for node in native_roots(context):
         saved = context.costs.thunk_ns

@@ -12,7 +12,7 @@ from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.schedule import IN_ORDER_THUNKS
 from graphopt.machine import UnitKind
 from graphopt.policy.heuristic.support.context import Context
-from graphopt.policy.heuristic.support.native_code import is_root
+from graphopt.policy.heuristic.support.native_code import called_ns, is_root
 
 FFT_NS: Final = 0.5
 """About what a Fourier transform of n numbers takes, by n log2 n; the model of costs does not know it."""
@@ -161,8 +161,7 @@ def _known_ns(context: Context, root: int) -> float | None:
         elements = float(graph.elements[root])
         return elements * math.log2(max(elements, 2.0)) * FFT_NS
     if root in model.callees:
-        loop = model.control(root)
-        return loop.native_ns() if native else loop.default_ns(model.cores)
+        return model.control(root).native_ns() if native else called_ns(context, root)
     if is_wall(graph, root):
         return wall_costs(graph, root, context.costs)[0]
     return model.product(root).library_ns if _is_product(context, root) else None

@@ -81,9 +81,8 @@ def test_kernels_of_complex_numbers_are_bit_equal_at_all_values(name, dtype):
     with jax.enable_x64(True), np.errstate(over="ignore"):
         default, results = run_program(WAVES[name], (z.astype(dtype), w.astype(dtype)), NAME)
     if name in PRODUCTS and not ROUNDS_PRODUCTS_ALIKE:
-        fits = (
-            np.abs(z) < 1e38
-        )  # beyond, one rounding more or less decides between a number and infinity
+        # Of the largest numbers one rounding decides whether their products are infinite.
+        fits = ~np.isfinite(z) | (np.abs(z) < 1e38)
         assert compare_outputs(np.asarray(default)[fits], np.asarray(results[0])[fits]).equal
     else:
         assert_same_bits(default, results[:1])
