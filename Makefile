@@ -3,7 +3,7 @@
 
 VENV ?= .venv
 # Newest jax instead of the locked one: `make test-newest` sets it.
-NEWEST ?=
+NEWEST :=
 # Set PYTHON to choose the interpreter the environment is made with; else the newest of VERSIONS that is installed.
 PYTHON ?=
 VERSIONS ?= 3.13 3.12 3.11

@@ -2,8 +2,9 @@
 
 A correct rewrite reorders floating-point operations, so its result differs from the default's by
 rounding, amplified by the program. How much a program amplifies is measured: the default itself is run on
-inputs that differ in their last bits. What a program makes of a random key or of whole numbers has no
-inputs to move: there the default is compiled in a way that rounds otherwise. A candidate may differ as much
+inputs that differ in their last bits. That says nothing of what a program makes of a random key or of whole
+numbers, such as the states of a simulation: results that do not move are judged by the default compiled in a
+way that rounds otherwise. A candidate may differ as much
 as a fixed tolerance per dtype allows, or some times as much as the default differs from itself.
 """
 
@@ -62,7 +63,7 @@ class Judgement:
         results: number of results.
         moved: largest relative difference of the default from itself, over all results, when its inputs
             move by one unit in the last place; None where that was not needed.
-        recompiled: `moved` is when it is compiled in a way that rounds otherwise.
+        recompiled: `moved` is, of results that do not, when it is compiled in a way that rounds otherwise.
         chaotic: nothing can be said: no result is comparable, and the default itself moves by as much.
     """
 
@@ -107,8 +108,8 @@ class Yardstick:
             run: the default.
             inputs: one array per parameter.
             seed: of the perturbations.
-            recompile: compiles the default in a way that rounds otherwise, for programs that have no inputs
-                to move; None where those are judged without.
+            recompile: compiles the default in a way that rounds otherwise, for results that do not move
+                with the inputs; None where those are judged without.
         """
         self._run = run
         self._inputs = inputs
@@ -127,11 +128,8 @@ class Yardstick:
 
     @cached_property
     def _growth_recompiled(self) -> list[float] | None:
-        """Per result, deviation of the default compiled in a way that rounds otherwise.
-
-        None where inputs can be moved, or XLA does not compile it that way.
-        """
-        if self._recompile is None or any(_can_move(value) for value in self._inputs):
+        """Per result, deviation of the default compiled in a way that rounds otherwise; None without it."""
+        if self._recompile is None:
             return None
         try:
             return self._largest([0.0] * len(self.reference), self._recompile()(self._inputs))
@@ -153,27 +151,30 @@ class Yardstick:
         if all(d.equal for d in plain):
             return Judgement(True, worst, len(plain), len(plain))
         same = [d.equal for d in plain]
-        if self._growth_recompiled is None:
-            return self._judge_amplified(host, same, self.growth, GROWTH_FACTOR)
-        judged = self._judge_amplified(host, same, self._growth_recompiled, RECOMPILED_FACTOR)
-        return replace(judged, recompiled=True)
+        limits = [(growth, GROWTH_FACTOR) for growth in self.growth]
+        still = [not s and growth == 0.0 for s, growth in zip(same, self.growth, strict=True)]
+        if not any(still) or self._growth_recompiled is None:
+            return self._judge_amplified(host, same, limits)
+        other = [(growth, RECOMPILED_FACTOR) for growth in self._growth_recompiled]
+        limits = [b if s else a for a, b, s in zip(limits, other, still, strict=True)]
+        return replace(self._judge_amplified(host, same, limits), recompiled=True)
 
     def _judge_amplified(
-        self, host: list[Array], same: list[bool], growths: list[float], factor: float
+        self, host: list[Array], same: list[bool], amplified: list[tuple[float, float]]
     ) -> Judgement:
         """Judges by how the default treats rounding.
 
         Args:
             host: a candidate's results.
             same: they are within the fixed tolerance of their dtype.
-            growths: how far the default's own move.
-            factor: how much further these may be.
+            amplified: how far the default's own move, and how many times as far these may be.
         """
+        growths = [growth for growth, _ in amplified]
         comparable = [growth <= CHAOTIC for growth in growths]
         deviations = [_deviation(a, b) for a, b in zip(self.reference, host, strict=True)]
         limits = [
             max(factor * growth, _tolerance(a))
-            for growth, a in zip(growths, self.reference, strict=True)
+            for (growth, factor), a in zip(amplified, self.reference, strict=True)
         ]
         within = [s or d <= most for s, d, most in zip(same, deviations, limits, strict=True)]
         alike = [_same_scale(a, b) for a, b in zip(self.reference, host, strict=True)]

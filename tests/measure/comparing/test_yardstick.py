@@ -334,7 +334,7 @@ def test_what_a_program_makes_of_a_key_is_judged_by_another_compile():
     assert "LLVM does not optimize it" in found.problem()
 
 
-def test_programs_whose_inputs_move_are_not_compiled_once_more():
+def test_results_that_move_with_the_inputs_are_not_compiled_once_more():
     """What another compile changes would excuse more than rounding does."""
 
     def recompile():
@@ -345,6 +345,27 @@ def test_programs_whose_inputs_move_are_not_compiled_once_more():
     wrong = yardstick.judge([np.float32(1.1) * host(logistic(12))([X])[0]])
     assert not wrong.equal
     assert not wrong.recompiled
+
+
+def test_a_simulation_whose_weights_do_not_move_it_is_compiled_once_more():
+    """Its states come from a key, and one of its arguments only decides between actions."""
+
+    def simulate(order):
+        def run(key, weight):
+            state = seeded(15, order=order)(key)
+            return jnp.where(weight > 0.5, state, 0.0), weight * 2.0
+
+        return run
+
+    args = (jax.random.key_data(jax.random.key(3)), jnp.float32(0.75))
+    default = compile_with(simulate(0), args)
+    yardstick = program_yardstick(default.executable, args, unoptimized(default))
+    assert yardstick.growth[0] == 0.0 < yardstick.growth[1]
+    right = host_leaves(jax.jit(simulate(1))(*args))
+    found = yardstick.judge(right)
+    assert found.equal and found.recompiled
+    assert not yardstick.judge([right[0] * np.float32(1.1), right[1]]).equal
+    assert not yardstick.judge([right[0], right[1] * np.float32(1.1)]).equal
 
 
 def test_it_is_compiled_once_more_once():
