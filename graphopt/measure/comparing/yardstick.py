@@ -122,6 +122,8 @@ class Yardstick:
         """Per result, largest deviation of the default under perturbed inputs; see `_deviation`."""
         rng = np.random.default_rng(self._seed)
         worst = [0.0] * len(self.reference)
+        if not any(_can_move(value) for value in self._inputs):
+            return worst
         for _ in range(PERTURBATIONS):
             worst = self._largest(worst, self._run([_perturb(rng, i) for i in self._inputs]))
         return worst
