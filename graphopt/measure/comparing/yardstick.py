@@ -4,8 +4,8 @@ A correct rewrite reorders floating-point operations, so its result differs from
 rounding, amplified by the program. How much a program amplifies is measured: the default itself is run on
 inputs that differ in their last bits. That says nothing of what a program makes of a random key or of whole
 numbers, such as the states of a simulation: results that do not move are judged by the default compiled in a
-way that rounds otherwise. A candidate may differ as much
-as a fixed tolerance per dtype allows, or some times as much as the default differs from itself.
+way that rounds otherwise. A candidate may differ as much as a fixed tolerance per dtype allows, or some times
+as much as the default differs from itself.
 """
 
 from __future__ import annotations

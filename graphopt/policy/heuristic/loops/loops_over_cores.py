@@ -54,23 +54,24 @@ def apply(context: Context) -> Edit | None:
     wanted, inside = context.decisions.copy(), set[int]()
     saved, count = 0.0, 0
     for node in sorted(model.callees, reverse=True):  # callers before callees
-        native = wanted.unit[node] == context.native
-        if native and graph.ops[node].name == "while" and not wanted.restructure[node]:
-            within = int(graph.computation[node]) in inside
-            gain = _gain_ns(context, node) if not within and _may_be_called(context, node) else 0.0
+        native, within = wanted.unit[node] == context.native, int(graph.computation[node]) in inside
+        if native and not within and _may_be_called(context, node):
+            gain = _gain_ns(context, node)
             if gain > 0.0:
                 wanted.unit[node] = runtime
                 saved += gain * context.executions(node)
                 count += 1
                 continue
-        if native or int(graph.computation[node]) in inside:
+        if native or within:
             inside.update(model.callees[node])
     return context.edit(wanted, saved, f"{count} native loops back on all cores")
 
 
-def _may_be_called(context: Context, loop: int) -> bool:
-    """True for a loop that the executor may run."""
-    return bool(context.masks.unit[loop, unit_index(context.graph.units, UnitKind.RUNTIME)])
+def _may_be_called(context: Context, node: int) -> bool:
+    """True for a loop that the executor may run and that is not written out."""
+    graph, runtime = context.graph, unit_index(context.graph.units, UnitKind.RUNTIME)
+    is_loop = graph.ops[node].name == "while" and not context.decisions.restructure[node]
+    return is_loop and bool(context.masks.unit[node, runtime])
 
 
 def _gain_ns(context: Context, loop: int) -> float:
