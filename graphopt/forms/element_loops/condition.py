@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.extend.core as jex
 
+from graphopt.forms.traced.calls import closed
 from graphopt.forms.traced.slices import leading_to, variables
 
 
@@ -77,4 +78,4 @@ def part(function: Any, results: list[Any]) -> Any:
     """The equations of a function that some results need."""
     kept = leading_to(function.jaxpr.eqns, variables(results))
     jaxpr = function.jaxpr.replace(eqns=kept, outvars=list(results))
-    return jex.ClosedJaxpr(jaxpr, function.consts)
+    return closed(jaxpr, function.consts)

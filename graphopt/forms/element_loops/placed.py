@@ -12,6 +12,7 @@ import jax.extend.core as jex
 
 from graphopt.forms.element_loops.batch import Batch
 from graphopt.forms.element_loops.condition import part
+from graphopt.forms.traced.calls import closed
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,9 @@ def split(function: Any, consts: int, batch: Batch) -> Split:
         kept.append(equation)
     if not found:
         return Split(None, function, 0)
-    ahead = part(
-        jex.ClosedJaxpr(jaxpr.replace(invars=jaxpr.invars[:consts]), function.consts), found
-    )
+    ahead = part(closed(jaxpr.replace(invars=jaxpr.invars[:consts]), function.consts), found)
     inputs = [*jaxpr.invars[:consts], *found, *jaxpr.invars[consts:]]
-    rest = jex.ClosedJaxpr(jaxpr.replace(invars=inputs, eqns=kept), function.consts)
+    rest = closed(jaxpr.replace(invars=inputs, eqns=kept), function.consts)
     return Split(ahead, rest, len(found))
 
 

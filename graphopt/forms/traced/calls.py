@@ -23,12 +23,18 @@ CALLS: Final[dict[str, str]] = {
 """Primitive that calls a function -> the parameter that holds the function."""
 
 
+def closed(jaxpr: Any, consts: Sequence[Any]) -> Any:
+    """A jaxpr with the values of its constants."""
+    # jax 0.12 exports the class, but not in a way that mypy takes for one.
+    return jex.ClosedJaxpr(jaxpr, consts)  # type: ignore[attr-defined, unused-ignore]
+
+
 def called_by(equation: Any) -> Any | None:
     """The closed jaxpr that an equation calls; None if it calls none."""
     called = equation.params.get(CALLS.get(equation.primitive.name, ""))
     if called is None or hasattr(called, "consts"):
         return called
-    return jex.ClosedJaxpr(called, ())
+    return closed(called, ())
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Flat:
         jaxpr = self.template.replace(
             constvars=[], invars=list(inputs), outvars=list(results), eqns=list(equations)
         )
-        function: Callable[..., Any] = jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, ()))
+        function: Callable[..., Any] = jex.jaxpr_as_fun(closed(jaxpr, ()))
         return function
 
 
