@@ -1,12 +1,14 @@
 """Rows of small arrays: those that are no vector code, and reductions along them.
 
     python -m benchmarks.rows
+    python -m benchmarks.rows --columns
     python -m benchmarks.rows --odd
 
 The first table has sums, maxima and normalisations of rows in native loops: as XLA's code computes them, and
-in slices that are combined first. The second table (``--odd``) has elementwise operations in loops on arrays
-whose rows do not fill vectors, or are short: by XLA, as graphopt decides, and by XLA as a program about one
-row of as many elements.
+in slices that are combined first. The second table (``--columns``) has the same of columns: by XLA as it is,
+which calls its library; what is fused into them is written to memory for the slices. The third table
+(``--odd``) has elementwise operations in loops on arrays whose rows do not fill vectors, or are short: by
+XLA, as graphopt decides, and by XLA as a program about one row of as many elements.
 """
 
 from __future__ import annotations
@@ -45,6 +47,16 @@ REDUCTIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "maximum": lambda x: 0.9 * x + 1e-3 * x.max(-1, keepdims=True),
     "softmax": lambda x: jax.nn.softmax(1.01 * x) - 0.1 * x,
     "layer norm": lambda x: (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 0.1),
+}
+
+COLUMNS: Final = [(40, 40), (64, 64), (100, 100), (128, 128), (1000, 32), (256, 256)]
+"""Rows and columns."""
+
+DOWN: Final[dict[str, Callable[[Any], Any]]] = {
+    "sum": lambda x: 0.9 * x + 1e-3 * x.sum(0),
+    "maximum": lambda x: 0.9 * x + 1e-3 * x.max(0),
+    "sum of squares": lambda x: 0.9 * x + 1e-3 * jnp.square(x - 0.3).sum(0),
+    "sum of products": lambda x: 0.9 * x + 1e-3 * (x * x[::-1]).sum(0),
 }
 
 ODD: Final = [
@@ -115,6 +127,29 @@ def print_reductions(store: Store) -> None:
     print_table("XLA, ns per iteration | native | in slices", REDUCTIONS, REDUCED, measure)
 
 
+def in_slices_down(graph: Graph) -> Decisions:
+    """All loops native, reductions in slices, of arrays in memory."""
+    out = with_row(graph, native(graph), "slice-reduce")
+    for node in np.flatnonzero(out.restructure == CODE["slice-reduce"]).tolist():
+        operand = graph.operand_lists[node][0]
+        out.fuse[operand] &= not graph.masks.fuse[operand, 0]
+    return out
+
+
+def print_columns(store: Store) -> None:
+    """A Markdown table of reductions along columns."""
+
+    def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
+        data, inputs = loop(step, shape)
+        graph = build_graph(data)
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            forms = (graph.default, native(graph), in_slices_down(graph))
+            return [median_us(runner, form) for form in forms]
+
+    print_table("XLA, ns per iteration | native | in slices", DOWN, COLUMNS, measure)
+
+
 def print_odd(store: Store) -> None:
     """A Markdown table of elementwise operations."""
 
@@ -136,11 +171,13 @@ def print_odd(store: Store) -> None:
 def main() -> None:
     """Prints a Markdown table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__)
-    parser.add_argument("--odd", action="store_true", help="rows that are no vector code instead")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--columns", action="store_true", help="reductions along columns instead")
+    which.add_argument("--odd", action="store_true", help="rows that are no vector code instead")
     options = parser.parse_args()
+    table = print_columns if options.columns else print_odd if options.odd else print_reductions
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / "store.sqlite")
-        (print_odd if options.odd else print_reductions)(store)
+        table(Store(Path(folder) / "store.sqlite"))
 
 
 if __name__ == "__main__":

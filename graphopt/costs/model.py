@@ -180,7 +180,8 @@ class CostModel:
         if node in self.windows:
             total.reduced_ns += self.windows[node].native_ns - self.windows[node].loop_ns
         if node in self.sliced:
-            total.reduced_ns -= self.sliced[node].saved_ns
+            reduction = self.sliced[node]
+            total.reduced_ns += reduction.uncounted_ns - reduction.saved_ns
         total.work_ns += self.work[node]
         longer_ns = self.in_native.get(node, 0.0)
         total.reduced_ns += self.loop_extra.get(node, 0.0) + longer_ns

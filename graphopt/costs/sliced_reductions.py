@@ -1,4 +1,9 @@
-"""What reductions along rows cost in native code: one element after the other, and in slices."""
+"""What reductions cost as loops: one element after the other, and in slices.
+
+Along rows, each element waits for the last. Along columns, LLVM makes no vector code either: it goes down one
+column after the other, through every array that is fused into the reduction. In slices, those are combined
+and written first.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from graphopt.costs.elements import FLOATS
+from graphopt.costs.elements import FLOATS, reduced_ns
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.layouts import innermost
+from graphopt.hlo.graph.walks import fused_into, inputs_of
 from graphopt.hlo.legal.library_support import reducer
 from graphopt.hlo.module.proto import DType
 from graphopt.hlo.restructure import CODE
@@ -25,21 +31,33 @@ MARGIN: Final = 1.1
 FEW_TOGETHER: Final = 4
 """Kept elements that lie together behind the reduced dimension: so few make no vector."""
 
+LEAST_READ: Final = 4096
+"""Elements from which on a reduction along columns is looked at; shorter ones gain nothing."""
+
+FAR_READ: Final = 1 << 14
+"""Elements of arrays that are too large for the first cache."""
+
 _WIDE: Final = frozenset({DType.F64, DType.C64, DType.C128})
 _EXTREMES: Final = frozenset({"maximum", "minimum"})
 
 
 @dataclass(frozen=True)
 class ReductionCosts:
-    """Nanoseconds of one reduction in native code, of the windows in front of it too.
+    """Nanoseconds of one reduction by a loop, of the windows in front of it too.
 
     Attributes:
         plain_ns: as it stands.
         sliced_ns: in slices.
+        uncounted_ns: the part of `plain_ns` that is no part of the node's work (`graphopt.costs.work`).
+        arrays: how many arrays of its size are read for it, by what is fused into it too.
+        apart: node that is fused into it and that slices are read from; None if they are in memory.
     """
 
     plain_ns: float
     sliced_ns: float
+    uncounted_ns: float = 0.0
+    arrays: int = 1
+    apart: int | None = None
 
     @property
     def is_sliced(self) -> bool:
@@ -54,27 +72,32 @@ class ReductionCosts:
 
 def sliced_costs(graph: Graph, costs: CpuCosts) -> dict[int, ReductionCosts]:
     """Costs of every reduction that may be made in slices and that LLVM makes no vector code of."""
-    return {
-        node: _costs(graph, node, source, costs) for node, source in _scalar_ones(graph).items()
+    rows, columns = _scalar_ones(graph)
+    return {node: _along_rows(graph, node, source, costs) for node, source in rows.items()} | {
+        node: _along_columns(graph, node, source, costs) for node, source in columns.items()
     }
 
 
 @per_graph
-def _scalar_ones(graph: Graph) -> dict[int, int]:
-    """Such reductions -> what they reduce, windows in front of them left out.
+def _scalar_ones(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
+    """Such reductions -> what they reduce, windows in front of them left out; along rows, and along columns.
 
-    Whole numbers may be added up in any order. Along other dimensions than the innermost, vector code runs
-    along the elements that lie together, unless there are very few. What is fused into the reduction would
-    have to be written to memory, which takes longer than is saved.
+    Whole numbers may be added up in any order. What is fused into a reduction along rows would have to be
+    written to memory, which takes longer than is saved.
     """
-    found = {}
+    rows, columns = {}, {}
     for node in graph.masks.restructure[:, CODE[SLICED]].nonzero()[0].tolist():
-        source = source_node(Candidate(graph, node))
-        if int(graph.dtype[node]) not in FLOATS or graph.default.fuse[source]:
+        if int(graph.dtype[node]) not in FLOATS:
             continue
+        source = source_node(Candidate(graph, node))
+        fused, written = bool(graph.default.fuse[source]), bool(graph.masks.fuse[source, 0])
+        direct = source == graph.operand_lists[node][0]
         if _together(graph, node, source) <= FEW_TOGETHER:
-            found[node] = source
-    return found
+            if not fused:
+                rows[node] = source
+        elif direct and graph.elements[source] >= LEAST_READ and (written or not fused):
+            columns[node] = source
+    return rows, columns
 
 
 def _together(graph: Graph, node: int, source: int) -> int:
@@ -85,7 +108,7 @@ def _together(graph: Graph, node: int, source: int) -> int:
     )
 
 
-def _costs(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCosts:
+def _along_rows(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCosts:
     read, rows = float(graph.elements[source]), float(graph.elements[node])
     if reducer(graph, node) in _EXTREMES:
         plain = costs.row_extreme_ns * read
@@ -93,3 +116,19 @@ def _costs(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCo
         plain = max(costs.row_sum_ns * read, costs.row_sum_least_ns * rows)
     wide = 2.0 if int(graph.dtype[node]) in _WIDE else 1.0
     return ReductionCosts(plain, wide * costs.sliced_ns * read + costs.sliced_row_ns * rows)
+
+
+def _along_columns(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCosts:
+    read, fuse = float(graph.elements[source]), graph.default.fuse
+    apart = source if fuse[source] else None
+    arrays = 1
+    if apart is not None:
+        inputs = inputs_of(graph, fused_into(graph, fuse, apart))
+        arrays = max(1, sum(2 * int(graph.elements[i]) > read for i in inputs))
+    counted = read * reduced_ns(graph, node, costs)
+    plain = read * arrays * (costs.far_column_ns if read >= FAR_READ else costs.column_ns)
+    slower = 2.0 if int(graph.dtype[node]) in _WIDE else 1.0
+    if reducer(graph, node) in _EXTREMES:
+        slower *= 2.0
+    sliced = slower * read * costs.sliced_column_ns
+    return ReductionCosts(plain, sliced, max(0.0, plain - counted), arrays, apart)

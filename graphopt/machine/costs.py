@@ -200,6 +200,15 @@ class CpuCosts(ProductFacts):
     )
     sliced_ns: float = fact(0.08, "ns per element", "Either in slices, combined first", ROWS)
     sliced_row_ns: float = fact(10.0, "ns per row", "The last slice of either", ROWS)
+    column_ns: float = fact(
+        0.3, "ns per element and array", "A reduction along columns there, of each array read", ROWS
+    )
+    far_column_ns: float = fact(
+        0.6, "ns per element and array", "The same of arrays beyond the first cache", ROWS
+    )
+    sliced_column_ns: float = fact(
+        0.4, "ns per element", "Such a reduction in slices, written to memory first", ROWS
+    )
     row_end_ns: float = fact(
         5.0,
         "ns per row",

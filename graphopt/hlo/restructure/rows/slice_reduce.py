@@ -84,7 +84,7 @@ def _slices(block: Block, x: Value, combiner: Any, dimension: int) -> tuple[Valu
     count, length = cut(x.dims[dimension])
     slices = [part_of(block, x, dimension, k * length, (k + 1) * length) for k in range(count)]
     out = combined(block, combiner, slices)
-    block.editor.alone.add((block.computation, out.id))
+    block.alone(out)
     return out, _elements(block, x, dimension, count * length)
 
 

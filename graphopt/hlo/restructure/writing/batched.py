@@ -36,7 +36,8 @@ class Item:
     Attributes:
         shape: ``ShapeProto`` in one iteration; row-major.
         varying: it differs between iterations.
-        depth: cost of one element along the longest path that leads to it, in additions.
+        depth: cost of one element along the longest path that leads to it, in additions; what many elements
+            share is divided among them.
         sequence: integers [trips] (or [], the same in all), the value per iteration of a scalar that
             can be computed here; None for all others.
         value: all iterations in row-major order, of shape `flat` if varying; else [*dims]; None if
@@ -131,7 +132,7 @@ class Reader:
             or not is_row_major(shape)
         ):
             return None
-        depth = op.cost + max((i.depth for i in items), default=0.0)
+        depth = op.cost + max((_depth_within(shape, i) for i in items), default=0.0)
         if proto.opcode == "dynamic-slice":
             return self._dynamic_slice(proto, items, depth)
         if not _is_legal(op, proto, items):
@@ -166,10 +167,11 @@ class Reader:
         return self.block.bitcast(out, flat(self.trips, dims))
 
     def _scalar(self, proto: Any, items: list[Item]) -> Value | None:
-        """The one value of a constant, or of a constant that is repeated."""
+        """The one value of a constant, or of a single value that is repeated in all iterations."""
         assert self.block is not None
         if proto.opcode in ("broadcast", "bitcast", "reshape", "copy"):
-            return items[0].scalar
+            one = proto.opcode == "broadcast" and not items[0].varying and prod(items[0].dims) == 1
+            return self.block.bitcast(_value(items[0]), ()) if one else items[0].scalar
         if proto.opcode != "constant":
             return None
         if not proto.shape.dimensions:
@@ -198,6 +200,9 @@ class Reader:
             return self.block.broadcast(_value(item), target)
         if item.scalar is not None:
             return self.block.broadcast(item.scalar, target)
+        if item.dims == dims and not item.varying and len(target) > 1:
+            row = self.block.bitcast(self.block.alone(_value(item)), target[1:])
+            return self.block.broadcast(self.block.alone(row), target, [1])
         if item.dims == dims:
             return self.block.bitcast(self._rows(item), target)
         rows = target if len(target) > 1 else (self.trips, *dims)
@@ -299,6 +304,12 @@ def flat(trips: int, dims: Sequence[int]) -> tuple[int, ...]:
     """
     size = prod(dims)
     return (trips, size) if size >= WIDE_ROW else (trips * size,)
+
+
+def _depth_within(shape: Any, item: Item) -> float:
+    """What an operand adds to the cost of one element; smaller operands are computed once for many."""
+    elements: int = max(1, prod(shape.dimensions))
+    return item.depth * min(1.0, prod(item.dims) / elements)
 
 
 def _value(item: Item) -> Value:

@@ -232,8 +232,13 @@ class Block:
         out = self.transpose(x, order)
         if out is not x:
             self.editor.arranged.add((self.computation, out.id))
-            self.editor.alone.add((self.computation, out.id))
+            self.alone(out)
         return out
+
+    def alone(self, x: Value) -> Value:
+        """The same value, which is computed once, into memory."""
+        self.editor.alone.add((self.computation, x.id))
+        return x
 
     def broadcast(self, x: Value, dims: Sequence[int], dimensions: Sequence[int] = ()) -> Value:
         """`x` repeated to `dims`; its dimension i becomes ``dimensions[i]``."""

@@ -8,6 +8,7 @@ import pytest
 from support.captures import capture, native_calls, node, normal
 from support.stepping import check_acts, check_acts_on, edit_in, edit_of, fields_of, loop
 
+from graphopt.hlo.restructure import CODE
 from graphopt.machine import UnitKind, cost_rows, decide_with
 
 NAME = "native loops"
@@ -33,6 +34,37 @@ def test_a_barrier_does_not_keep_a_loop_from_being_native():
     around = graph.computations[graph.computation[node(graph, "opt-barrier")]].caller
     chosen = graph.units[edit.applied_to(graph.default).unit[around]]
     assert chosen.kind is UnitKind.NATIVE
+
+
+def sums_of_columns(x):
+    """A loop of small kernels that adds up the columns of what it computes from two arrays, too."""
+
+    def step(c, factor):
+        sums = jnp.sum(c * (x - factor), axis=0)
+        for _ in range(30):
+            sums = jnp.roll(sums, 1) * 0.99
+        return c * 0.9 + sums * 1e-3, sums
+
+    return jax.lax.scan(step, x + 1.0, jnp.linspace(0.0, 1.0, 30))
+
+
+def test_sums_of_columns_are_made_in_slices_of_what_is_written_first():
+    with decide_with(cost_rows.QUICK_CALLS):
+        edit = check_acts(NAME, sums_of_columns, normal(64, 64))
+        graph = capture(sums_of_columns, normal(64, 64)).graph
+    decisions = edit.applied_to(graph.default)
+    loop = graph.computations[graph.computation[node(graph, "reduce")]]
+    (reduce,) = (n for n in range(loop.first, loop.end) if graph.ops[n].name == "reduce")
+    assert decisions.restructure[reduce] == CODE["slice-reduce"]
+    assert graph.default.fuse[graph.operand_lists[reduce][0]]
+    assert not decisions.fuse[graph.operand_lists[reduce][0]]
+
+
+def test_short_columns_are_left_alone():
+    with decide_with(cost_rows.QUICK_CALLS):
+        graph = capture(sums_of_columns, normal(32, 64)).graph
+        edit = edit_in(graph, NAME)
+    assert not (edit.applied_to(graph.default).restructure == CODE["slice-reduce"]).any()
 
 
 def few_numbers(x):

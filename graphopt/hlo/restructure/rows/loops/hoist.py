@@ -37,8 +37,8 @@ from graphopt.hlo.restructure.writing.passing import (
 from graphopt.hlo.restructure.writing.values import Value, is_row_major, tuple_shape
 
 MAX_TRIPS: Final = 1 << 14
-MIN_DEPTH: Final = 32.0
-"""Additions per element below which a value is not worth an array: it costs a store and a load instead."""
+MIN_DEPTH: Final = 30.0
+"""Additions per element below which a value is not worth an array, that is a store and a load; a power is."""
 
 MAX_BYTES: Final = 1 << 24
 """Most bytes of all arrays that one loop reads its rows from."""
@@ -166,15 +166,29 @@ def _make_plan(candidate: Candidate) -> Plan | None:
         node: reader.seen.get(instances[0]) if instances else None
         for node, instances in enumerate(graph.source.instances)
     }
-    read = (
-        node
-        for node, item in known.items()
-        if _is_row(item) and any(known[user] is None for user in graph.user_lists[node])
-    )
+    read = _rows_read(graph, known)
     rows = {row for node in read for row in _cut(node, known, lambda n: graph.operand_lists[n])}
     loops = (n for n, k in known.items() if isinstance(k, list) and graph.ops[n].name == "while")
     items = {row: item for row in sorted(rows) if isinstance(item := known[row], Item)}
     return Plan(items, tuple(loops), loop.trips)
+
+
+def _rows_read(graph: Graph, known: Mapping[int, Known]) -> list[int]:
+    """Values worth an array that the loop needs, directly or for cheap values that it computes again."""
+    waiting = [o for node, item in known.items() if item is None for o in graph.operand_lists[node]]
+    seen: set[int] = set()
+    rows = []
+    while waiting:
+        node = waiting.pop()
+        item = known[node]
+        if node in seen or not isinstance(item, Item) or not item.varying:
+            continue
+        seen.add(node)
+        if _is_row(item):
+            rows.append(node)
+        else:
+            waiting += graph.operand_lists[node]
+    return rows
 
 
 def _written_out(instruction: Any, operands: list[Known]) -> Known:

@@ -180,6 +180,67 @@ def test_every_operation_that_is_repeated():
         assert compare_outputs(wanted, got).equal
 
 
+def turned(angle: jax.Array, x: jax.Array, scale: jax.Array) -> Any:
+    """Sums of two forms of one point set, by factors that are known before, and dear."""
+
+    def step(total: jax.Array, turn: jax.Array) -> Any:
+        along = jnp.tanh(jnp.abs(jnp.cos(turn)) ** 1.5 * x) - jnp.sin(turn) * x[::-1]
+        return total + along * scale, ()
+
+    return jax.lax.scan(step, x, jnp.arange(12.0) * angle)[0]
+
+
+def plans(fn: Fn, *args: Any) -> list[Any]:
+    """What of each loop may be computed ahead."""
+    graph = build_graph(max(compile_with(fn, args).modules, key=len), MACHINE)
+    loops = [n for n, op in enumerate(graph.ops) if op.name == "while"]
+    return [plan for n in loops if (plan := plan_of(Candidate(graph, n))) is not None]
+
+
+def test_what_all_elements_share_makes_none_of_them_dear():
+    x = np.linspace(0.0, 1.0, 100, dtype=np.float32)
+    (plan,) = plans(turned, np.float32(0.3), x, x)
+    assert not any(item.dims == (100,) for item in plan.rows.values())
+
+
+def powers(x: jax.Array, base: jax.Array) -> Any:
+    """Powers that depend on the counter, shared by the rows of a table; what becomes of them is cheap."""
+
+    def step(total: jax.Array, i: jax.Array) -> Any:
+        known = base ** (jnp.arange(96.0) - i)
+        return jnp.maximum(total * 0.5, known[None, :] + 1.0), ()
+
+    return jax.lax.scan(step, x, jnp.arange(20.0))[0]
+
+
+def test_dear_values_are_computed_ahead_also_behind_cheap_ones():
+    x = np.ones((32, 96), np.float32)
+    (plan,) = plans(powers, x, np.float32(1.01))
+    assert [item.dims for item in plan.rows.values()] == [(96,)]
+    assert_same(*run(powers, x, np.float32(1.01)))
+
+
+def test_rows_that_all_iterations_share_are_in_memory_once():
+    def fn(seed: jax.Array, x: jax.Array) -> Any:
+        def step(total: jax.Array, key: jax.Array) -> Any:
+            return total * 0.5 + jax.random.uniform(key, (24, 4)) ** x, ()
+
+        keys = jax.random.split(jax.random.PRNGKey(seed), 30)
+        return jax.lax.scan(step, jnp.zeros((24, 4)), keys)[0]
+
+    x = np.linspace(1.0, 2.0, 96, dtype=np.float32).reshape(24, 4)
+    assert_same(*run(fn, jnp.int32(5), x))
+    graph = build_graph(max(compile_with(fn, (jnp.int32(5), x)).modules, key=len), MACHINE)
+    after = apply_restructures(graph, hoisted(graph).restructure).graph
+    ahead = [
+        n
+        for n in np.flatnonzero(~after.default.fuse).tolist()
+        if after.elements[n] == 30 * 96 and after.ops[n].name in ("broadcast", "bitcast")
+    ]
+    written = [n for n in ahead if after.default.fuse[after.operand_lists[n][0]]]
+    assert not [n for n in written if after.ops[after.operand_lists[n][0]].name == "broadcast"]
+
+
 def test_only_the_rest_stays_in_the_loop():
     """No random number is left in the body, and what is read from memory is the last value, not its bits."""
 
