@@ -50,7 +50,8 @@ class LoopCosts:
         library_ns: what the library computes, and other runtime calls.
         native_dot_ns: matrix products and those other calls in native code.
         reduced_ns: what else the library computes, there, what moves of rows take longer, and what only
-            the tiled code generator makes vector code of; what windows take less, below zero.
+            the tiled code generator makes vector code of; what windows and reductions in slices take less,
+            below zero.
         lost_ns: what products, calls, moves of rows, and what only the tiled code generator makes vector code
             of take longer in native code, each; zero for those that gain.
         work_ns: all other kernels on one core.

@@ -31,11 +31,14 @@ MARGIN: Final = 1.1
 FEW_TOGETHER: Final = 4
 """Kept elements that lie together behind the reduced dimension: so few make no vector."""
 
+LEAST_ROWS: Final = 33
+"""Elements of a column; LLVM writes the loop over fewer out and makes vector code of several columns."""
+
 LEAST_READ: Final = 4096
 """Elements from which on a reduction along columns is looked at; shorter ones gain nothing."""
 
-FAR_READ: Final = 1 << 14
-"""Elements of arrays that are too large for the first cache."""
+FAR_BYTES: Final = 1 << 16
+"""Bytes of arrays that are too large for the first cache."""
 
 _WIDE: Final = frozenset({DType.F64, DType.C64, DType.C128})
 _EXTREMES: Final = frozenset({"maximum", "minimum"})
@@ -48,15 +51,13 @@ class ReductionCosts:
     Attributes:
         plain_ns: as it stands.
         sliced_ns: in slices.
-        uncounted_ns: the part of `plain_ns` that is no part of the node's work (`graphopt.costs.work`).
-        arrays: how many arrays of its size are read for it, by what is fused into it too.
-        apart: node that is fused into it and that slices are read from; None if they are in memory.
+        uncounted_ns: what `plain_ns` has more than `graphopt.costs.elements.reduced_ns` counts.
+        apart: node that slices are read from, to be in memory; None if it is there anyway.
     """
 
     plain_ns: float
     sliced_ns: float
     uncounted_ns: float = 0.0
-    arrays: int = 1
     apart: int | None = None
 
     @property
@@ -90,14 +91,21 @@ def _scalar_ones(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
         if int(graph.dtype[node]) not in FLOATS:
             continue
         source = source_node(Candidate(graph, node))
-        fused, written = bool(graph.default.fuse[source]), bool(graph.masks.fuse[source, 0])
-        direct = source == graph.operand_lists[node][0]
         if _together(graph, node, source) <= FEW_TOGETHER:
-            if not fused:
+            if not graph.default.fuse[source]:
                 rows[node] = source
-        elif direct and graph.elements[source] >= LEAST_READ and (written or not fused):
+        elif _is_long(graph, node, source):
             columns[node] = source
     return rows, columns
+
+
+def _is_long(graph: Graph, node: int, source: int) -> bool:
+    """True for a reduction along columns, of a value that may be in memory, that is long enough."""
+    if source != graph.operand_lists[node][0] or graph.elements[source] < LEAST_READ:
+        return False
+    (reduced,) = graph.source.protos[node].dimensions
+    in_memory = not graph.default.fuse[source] or bool(graph.masks.fuse[source, 0])
+    return in_memory and graph.dim_lists[source][reduced] >= LEAST_ROWS
 
 
 def _together(graph: Graph, node: int, source: int) -> int:
@@ -120,15 +128,16 @@ def _along_rows(graph: Graph, node: int, source: int, costs: CpuCosts) -> Reduct
 
 def _along_columns(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCosts:
     read, fuse = float(graph.elements[source]), graph.default.fuse
-    apart = source if fuse[source] else None
     arrays = 1
-    if apart is not None:
-        inputs = inputs_of(graph, fused_into(graph, fuse, apart))
+    if fuse[source]:
+        inputs = inputs_of(graph, fused_into(graph, fuse, source))
         arrays = max(1, sum(2 * int(graph.elements[i]) > read for i in inputs))
     counted = read * reduced_ns(graph, node, costs)
-    plain = read * arrays * (costs.far_column_ns if read >= FAR_READ else costs.column_ns)
+    far = graph.nbytes[source] >= FAR_BYTES
+    plain = read * arrays * (costs.far_column_ns if far else costs.column_ns)
     slower = 2.0 if int(graph.dtype[node]) in _WIDE else 1.0
     if reducer(graph, node) in _EXTREMES:
         slower *= 2.0
     sliced = slower * read * costs.sliced_column_ns
-    return ReductionCosts(plain, sliced, max(0.0, plain - counted), arrays, apart)
+    apart = source if graph.masks.fuse[source, 0] else None
+    return ReductionCosts(plain, sliced, max(0.0, plain - counted), apart)

@@ -132,7 +132,7 @@ class Reader:
             or not is_row_major(shape)
         ):
             return None
-        depth = op.cost + max((_depth_within(shape, i) for i in items), default=0.0)
+        depth = op.cost + _depth_below(proto, items)
         if proto.opcode == "dynamic-slice":
             return self._dynamic_slice(proto, items, depth)
         if not _is_legal(op, proto, items):
@@ -171,7 +171,9 @@ class Reader:
         assert self.block is not None
         if proto.opcode in ("broadcast", "bitcast", "reshape", "copy"):
             one = proto.opcode == "broadcast" and not items[0].varying and prod(items[0].dims) == 1
-            return self.block.bitcast(_value(items[0]), ()) if one else items[0].scalar
+            if one and items[0].scalar is None:
+                return self.block.bitcast(_value(items[0]), ())
+            return items[0].scalar
         if proto.opcode != "constant":
             return None
         if not proto.shape.dimensions:
@@ -306,10 +308,16 @@ def flat(trips: int, dims: Sequence[int]) -> tuple[int, ...]:
     return (trips, size) if size >= WIDE_ROW else (trips * size,)
 
 
-def _depth_within(shape: Any, item: Item) -> float:
-    """What an operand adds to the cost of one element; smaller operands are computed once for many."""
+def depth_within(shape: Any, item: Item) -> float:
+    """What an operand adds to the cost of one element of a result; what many elements share counts once."""
     elements: int = max(1, prod(shape.dimensions))
     return item.depth * min(1.0, prod(item.dims) / elements)
+
+
+def _depth_below(proto: Any, items: list[Item]) -> float:
+    """Cost of what one element of an operation is computed from: of one part, where parts are joined."""
+    depths = [depth_within(proto.shape, item) for item in items]
+    return sum(depths) if proto.opcode == "concatenate" else max(depths, default=0.0)
 
 
 def _value(item: Item) -> Value:

@@ -24,7 +24,7 @@ from graphopt.hlo.module.index import LOCAL_ID
 from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure.rows.loops.unroll import forbids_loop
 from graphopt.hlo.restructure.sites import Candidate, Site
-from graphopt.hlo.restructure.writing.batched import Item, Known, Reader
+from graphopt.hlo.restructure.writing.batched import Item, Known, Reader, depth_within
 from graphopt.hlo.restructure.writing.blocks import Block
 from graphopt.hlo.restructure.writing.depths import Depth, reaches
 from graphopt.hlo.restructure.writing.passing import (
@@ -251,7 +251,10 @@ def _cut(
         last = max(values, key=lambda value: item(value).depth)
         before = frozenset(o for o in operands(last) if _is_row(known[o]))
         values = (values - {last}) | before
-        if not before or item(place).depth - min(item(v).depth for v in values) > MAX_AGAIN:
+        if not before:
+            break
+        again = item(place).depth - min(depth_within(item(place).shape, item(v)) for v in values)
+        if again > MAX_AGAIN:
             break
         if size(values) < size(best):
             best = values

@@ -200,7 +200,41 @@ def plans(fn: Fn, *args: Any) -> list[Any]:
 def test_what_all_elements_share_makes_none_of_them_dear():
     x = np.linspace(0.0, 1.0, 100, dtype=np.float32)
     (plan,) = plans(turned, np.float32(0.3), x, x)
-    assert not any(item.dims == (100,) for item in plan.rows.values())
+    assert plan.rows and all(item.dims in ((), (1,)) for item in plan.rows.values())
+
+
+def joined(x: jax.Array, base: jax.Array) -> Any:
+    """Powers of two parts, computed further together."""
+
+    def step(total: jax.Array, i: jax.Array) -> Any:
+        parts = [base ** (jnp.arange(96.0) - i), base ** (jnp.arange(96.0) + i)]
+        return total * 0.5 + jnp.sqrt(jnp.concatenate(parts)), ()
+
+    return jax.lax.scan(step, x, jnp.arange(20.0))[0]
+
+
+def test_parts_that_are_joined_are_as_dear_together():
+    (plan,) = plans(joined, np.ones(192, np.float32), np.float32(1.01))
+    assert [item.dims for item in plan.rows.values()] == [(192,)]
+    assert_same(*run(joined, np.ones(192, np.float32), np.float32(1.01)))
+
+
+def spread(x: jax.Array, base: jax.Array) -> Any:
+    """Powers of powers that many elements share."""
+
+    def step(total: jax.Array, i: jax.Array) -> Any:
+        shared = (base ** (jnp.arange(48.0) - i)) ** 1.5 + jnp.tanh(base * i)
+        table = jnp.stack([shared, shared]) ** x[0]
+        return total * 0.5 + table[None] + 1.0, ()
+
+    return jax.lax.scan(step, x, jnp.arange(20.0))[0]
+
+
+def test_what_is_dear_for_every_element_is_not_computed_again():
+    x = np.ones((2, 2, 48), np.float32)
+    (plan,) = plans(spread, x, np.float32(1.01))
+    assert [item.dims for item in plan.rows.values()] == [(2, 48)]
+    assert_same(*run(spread, x, np.float32(1.01)))
 
 
 def powers(x: jax.Array, base: jax.Array) -> Any:
