@@ -158,32 +158,26 @@ class Block:
         """A scalar constant."""
         if dtype not in _LITERAL_FIELDS:
             return self.convert(self.constant(DType.S32, value), dtype)
-        shape = array_shape(dtype, ())
-        literal = LiteralProto()
-        literal.shape.CopyFrom(shape)
         kind = bool if dtype == DType.PRED else (float if dtype in _FLOATS else int)
-        getattr(literal, _LITERAL_FIELDS[dtype]).append(kind(value))
-        return self.add("constant", shape, literal=literal.SerializeToString())
+        return self._literal(array_shape(dtype, ()), [kind(value)])
 
     def zeros(self, dtype: int, count: int) -> Value:
         """A constant array of floating-point zeros."""
-        shape = array_shape(dtype, (count,))
-        literal = LiteralProto()
-        literal.shape.CopyFrom(shape)
-        getattr(literal, _LITERAL_FIELDS[dtype]).extend([0.0] * count)
-        return self.add("constant", shape, literal=literal.SerializeToString())
+        return self._literal(array_shape(dtype, (count,)), [0.0] * count)
 
     def turned_constant(self, source: Any) -> Value:
         """A constant matrix of floating-point numbers, turned."""
         name = _LITERAL_FIELDS[source.shape.element_type]
         rows, columns = source.shape.dimensions
         given = getattr(LiteralProto.FromString(source.literal), name)
+        turned = [given[r * columns + c] for c in range(columns) for r in range(rows)]
+        return self._literal(array_shape(source.shape.element_type, (columns, rows)), turned)
+
+    def _literal(self, shape: Any, values: Iterable[bool | int | float]) -> Value:
         literal = LiteralProto()
-        literal.shape.CopyFrom(array_shape(source.shape.element_type, (columns, rows)))
-        getattr(literal, name).extend(
-            given[r * columns + c] for c in range(columns) for r in range(rows)
-        )
-        return self.add("constant", literal.shape, literal=literal.SerializeToString())
+        literal.shape.CopyFrom(shape)
+        getattr(literal, _LITERAL_FIELDS[shape.element_type]).extend(values)
+        return self.add("constant", shape, literal=literal.SerializeToString())
 
     def op(self, opcode: str, *operands: Value) -> Value:
         """An elementwise operation whose result has the shape of its last operand."""
