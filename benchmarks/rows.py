@@ -113,41 +113,33 @@ def print_table(
             print(f"| {name} | {shape[0]} x {shape[1]} | {cells} |", flush=True)
 
 
-def print_reductions(store: Store) -> None:
-    """A Markdown table of reductions along rows."""
-
-    def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
-        data, inputs = loop(step, shape)
-        graph = build_graph(data)
-        forms = (graph.default, native(graph), with_row(graph, native(graph), "slice-reduce"))
-        with Runner(data, inputs, store) as runner:
-            runner.start()
-            return [median_us(runner, form) for form in forms]
-
-    print_table("XLA, ns per iteration | native | in slices", REDUCTIONS, REDUCED, measure)
+def in_slices(graph: Graph) -> Decisions:
+    """All loops native, reductions in slices."""
+    return with_row(graph, native(graph), "slice-reduce")
 
 
 def in_slices_down(graph: Graph) -> Decisions:
-    """All loops native, reductions in slices, of arrays in memory."""
-    out = with_row(graph, native(graph), "slice-reduce")
+    """The same, of arrays in memory."""
+    out = in_slices(graph)
     for node in np.flatnonzero(out.restructure == CODE["slice-reduce"]).tolist():
         operand = graph.operand_lists[node][0]
         out.fuse[operand] &= not graph.masks.fuse[operand, 0]
     return out
 
 
-def print_columns(store: Store) -> None:
-    """A Markdown table of reductions along columns."""
+def print_reductions(store: Store, columns: bool) -> None:
+    """A Markdown table of reductions along rows, or along columns."""
+    sliced = in_slices_down if columns else in_slices
 
     def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
         data, inputs = loop(step, shape)
         graph = build_graph(data)
         with Runner(data, inputs, store) as runner:
             runner.start()
-            forms = (graph.default, native(graph), in_slices_down(graph))
-            return [median_us(runner, form) for form in forms]
+            return [median_us(runner, f) for f in (graph.default, native(graph), sliced(graph))]
 
-    print_table("XLA, ns per iteration | native | in slices", DOWN, COLUMNS, measure)
+    programs, shapes = (DOWN, COLUMNS) if columns else (REDUCTIONS, REDUCED)
+    print_table("XLA, ns per iteration | native | in slices", programs, shapes, measure)
 
 
 def print_odd(store: Store) -> None:
@@ -175,9 +167,12 @@ def main() -> None:
     which.add_argument("--columns", action="store_true", help="reductions along columns instead")
     which.add_argument("--odd", action="store_true", help="rows that are no vector code instead")
     options = parser.parse_args()
-    table = print_columns if options.columns else print_odd if options.odd else print_reductions
     with tempfile.TemporaryDirectory() as folder:
-        table(Store(Path(folder) / "store.sqlite"))
+        store = Store(Path(folder) / "store.sqlite")
+        if options.odd:
+            print_odd(store)
+        else:
+            print_reductions(store, options.columns)
 
 
 if __name__ == "__main__":

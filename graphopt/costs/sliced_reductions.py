@@ -31,9 +31,6 @@ MARGIN: Final = 1.1
 FEW_TOGETHER: Final = 4
 """Kept elements that lie together behind the reduced dimension: so few make no vector."""
 
-LEAST_ROWS: Final = 33
-"""Elements of a column; LLVM writes the loop over fewer out and makes vector code of several columns."""
-
 LEAST_READ: Final = 4096
 """Elements from which on a reduction along columns is looked at; shorter ones gain nothing."""
 
@@ -75,7 +72,9 @@ def sliced_costs(graph: Graph, costs: CpuCosts) -> dict[int, ReductionCosts]:
     """Costs of every reduction that may be made in slices and that LLVM makes no vector code of."""
     rows, columns = _scalar_ones(graph)
     return {node: _along_rows(graph, node, source, costs) for node, source in rows.items()} | {
-        node: _along_columns(graph, node, source, costs) for node, source in columns.items()
+        node: _along_columns(graph, node, source, costs)
+        for node, source in columns.items()
+        if graph.elements[source] > costs.unrolled_columns * graph.elements[node]
     }
 
 
@@ -103,9 +102,7 @@ def _is_long(graph: Graph, node: int, source: int) -> bool:
     """True for a reduction along columns, of a value that may be in memory, that is long enough."""
     if source != graph.operand_lists[node][0] or graph.elements[source] < LEAST_READ:
         return False
-    (reduced,) = graph.source.protos[node].dimensions
-    in_memory = not graph.default.fuse[source] or bool(graph.masks.fuse[source, 0])
-    return in_memory and graph.dim_lists[source][reduced] >= LEAST_ROWS
+    return not graph.default.fuse[source] or bool(graph.masks.fuse[source, 0])
 
 
 def _together(graph: Graph, node: int, source: int) -> int:
@@ -122,7 +119,7 @@ def _along_rows(graph: Graph, node: int, source: int, costs: CpuCosts) -> Reduct
         plain = costs.row_extreme_ns * read
     else:
         plain = max(costs.row_sum_ns * read, costs.row_sum_least_ns * rows)
-    wide = 2.0 if int(graph.dtype[node]) in _WIDE else 1.0
+    wide = _width(graph, node)
     return ReductionCosts(plain, wide * costs.sliced_ns * read + costs.sliced_row_ns * rows)
 
 
@@ -135,9 +132,12 @@ def _along_columns(graph: Graph, node: int, source: int, costs: CpuCosts) -> Red
     counted = read * reduced_ns(graph, node, costs)
     far = graph.nbytes[source] >= FAR_BYTES
     plain = read * arrays * (costs.far_column_ns if far else costs.column_ns)
-    slower = 2.0 if int(graph.dtype[node]) in _WIDE else 1.0
-    if reducer(graph, node) in _EXTREMES:
-        slower *= 2.0
-    sliced = slower * read * costs.sliced_column_ns
+    slower = 2.0 if reducer(graph, node) in _EXTREMES else 1.0
+    sliced = slower * _width(graph, node) * read * costs.sliced_column_ns
     apart = source if graph.masks.fuse[source, 0] else None
     return ReductionCosts(plain, sliced, max(0.0, plain - counted), apart)
+
+
+def _width(graph: Graph, node: int) -> float:
+    """How many vectors take what one takes of single precision."""
+    return 2.0 if int(graph.dtype[node]) in _WIDE else 1.0

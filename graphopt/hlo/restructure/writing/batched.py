@@ -170,10 +170,10 @@ class Reader:
         """The one value of a constant, or of a single value that is repeated in all iterations."""
         assert self.block is not None
         if proto.opcode in ("broadcast", "bitcast", "reshape", "copy"):
-            one = proto.opcode == "broadcast" and not items[0].varying and prod(items[0].dims) == 1
-            if one and items[0].scalar is None:
-                return self.block.bitcast(_value(items[0]), ())
-            return items[0].scalar
+            item = items[0]
+            if item.scalar is None and proto.opcode == "broadcast" and prod(item.dims) == 1:
+                return None if item.varying else self.block.bitcast(_value(item), ())
+            return item.scalar
         if proto.opcode != "constant":
             return None
         if not proto.shape.dimensions:

@@ -50,14 +50,14 @@ def write_faster(context: Context, wanted: Decisions, node: int) -> None:
     elif node in model.windows and (form := model.windows[node].native_form) != KEEP:
         wanted.restructure[node] = CODE[form]
     elif node in model.sliced and model.sliced[node].is_sliced:
-        reduce_in_slices(context, wanted, node)
+        _reduce_in_slices(context, wanted, node)
     elif is_choice_of_loads(graph, wanted, node):
         wanted.fuse[node] = True
     elif is_slow_fused(graph, model, node) or _is_divided_view(context, wanted, node):
         wanted.fuse[node] = False
 
 
-def reduce_in_slices(context: Context, wanted: Decisions, node: int) -> None:
+def _reduce_in_slices(context: Context, wanted: Decisions, node: int) -> None:
     """Makes a reduction in slices, of an array that is written to memory first."""
     wanted.restructure[node] = CODE[SLICED]
     apart = context.model.sliced[node].apart

@@ -60,9 +60,10 @@ def test_sums_of_columns_are_made_in_slices_of_what_is_written_first():
     assert not decisions.fuse[graph.operand_lists[reduce][0]]
 
 
-def test_short_columns_are_left_alone():
+@pytest.mark.parametrize("dims", [(40, 64), (32, 256)], ids=["few elements", "few rows"])
+def test_short_columns_are_left_alone(dims):
     with decide_with(cost_rows.QUICK_CALLS):
-        graph = capture(sums_of_columns, normal(32, 64)).graph
+        graph = capture(sums_of_columns, normal(*dims)).graph
         edit = edit_in(graph, NAME)
     assert not (edit.applied_to(graph.default).restructure == CODE["slice-reduce"]).any()
 

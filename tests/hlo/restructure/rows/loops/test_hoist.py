@@ -254,25 +254,33 @@ def test_dear_values_are_computed_ahead_also_behind_cheap_ones():
     assert_same(*run(powers, x, np.float32(1.01)))
 
 
-def test_rows_that_all_iterations_share_are_in_memory_once():
-    def fn(seed: jax.Array, x: jax.Array) -> Any:
+def test_what_all_iterations_share_is_in_memory_once_or_a_number():
+    def fn(seed: jax.Array, x: jax.Array, one: jax.Array) -> Any:
         def step(total: jax.Array, key: jax.Array) -> Any:
-            return total * 0.5 + jax.random.uniform(key, (24, 4)) ** x, ()
+            power = jnp.broadcast_to(x[:, None], (24, 4))
+            drawn = jax.random.uniform(key, (24, 4)) ** power * jnp.broadcast_to(one, (24, 4))
+            return total * 0.5 + drawn**1.5, ()
 
         keys = jax.random.split(jax.random.PRNGKey(seed), 30)
         return jax.lax.scan(step, jnp.zeros((24, 4)), keys)[0]
 
-    x = np.linspace(1.0, 2.0, 96, dtype=np.float32).reshape(24, 4)
-    assert_same(*run(fn, jnp.int32(5), x))
-    graph = build_graph(max(compile_with(fn, (jnp.int32(5), x)).modules, key=len), MACHINE)
+    args = (jnp.int32(5), np.linspace(1.0, 2.0, 24, dtype=np.float32), np.full((1, 1), 2, "f4"))
+    wanted, results = run(fn, *args)
+    for got in results:
+        assert compare_outputs(wanted, got).equal
+    graph = build_graph(max(compile_with(fn, args).modules, key=len), MACHINE)
     after = apply_restructures(graph, hoisted(graph).restructure).graph
-    ahead = [
-        n
-        for n in np.flatnonzero(~after.default.fuse).tolist()
-        if after.elements[n] == 30 * 96 and after.ops[n].name in ("broadcast", "bitcast")
+    spread = [
+        (n, after.operand_lists[n][0])
+        for n, op in enumerate(after.ops)
+        if op.name == "broadcast" and list(after.dim_lists[n]) == [30, 96]
     ]
-    written = [n for n in ahead if after.default.fuse[after.operand_lists[n][0]]]
-    assert not [n for n in written if after.ops[after.operand_lists[n][0]].name == "broadcast"]
+    assert all(after.default.fuse[n] for n, _ in spread)
+    rows = [row for _, row in spread if after.dim_lists[row] == [96]]
+    computed = [after.operand_lists[row][0] for row in rows]
+    assert rows and not after.default.fuse[[*rows, *computed]].any()
+    repeated = [after.operand_lists[n][0] for n in computed if after.ops[n].name == "broadcast"]
+    assert repeated and all(after.elements[n] == 24 for n in repeated)
 
 
 def test_only_the_rest_stays_in_the_loop():
