@@ -90,6 +90,7 @@ BESIDE: Final[dict[str, tuple[str, ...]]] = {
     "policy/heuristic": (),
     "policy/heuristic/loops": ("support",),
     "policy/heuristic/memory": ("support",),
+    "policy/heuristic/reduce": ("support",),
     "policy/heuristic/support": (),
     "policy/network": ("heuristic", "proposals"),
     "policy/advantages": ("alternatives", "heuristic", "network"),

@@ -6,7 +6,8 @@
 
 The first table has sums, maxima and normalisations of rows in native loops: as XLA's code computes them, and
 in slices that are combined first. The second table (``--columns``) has the same of columns: by XLA as it is,
-which calls its library; what is fused into them is written to memory for the slices. The third table
+which calls its library, and in slices by XLA's kernels and in native code; what is fused into them is written
+to memory for the slices. The third table
 (``--odd``) has elementwise operations in loops on arrays whose rows do not fill vectors, or are short: by
 XLA, as graphopt decides, and by XLA as a program about one row of as many elements.
 """
@@ -57,6 +58,8 @@ DOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "maximum": lambda x: 0.9 * x + 1e-3 * x.max(0),
     "sum of squares": lambda x: 0.9 * x + 1e-3 * jnp.square(x - 0.3).sum(0),
     "sum of products": lambda x: 0.9 * x + 1e-3 * (x * x[::-1]).sum(0),
+    "sum of exponentials": lambda x: 0.9 * x + 1e-3 * jnp.exp(x).sum(0),
+    "sum of hyperbolic tangents": lambda x: 0.9 * x + 1e-3 * jnp.tanh(x).sum(0),
 }
 
 ODD: Final = [
@@ -118,28 +121,42 @@ def in_slices(graph: Graph) -> Decisions:
     return with_row(graph, native(graph), "slice-reduce")
 
 
-def in_slices_down(graph: Graph) -> Decisions:
-    """The same, of arrays in memory."""
-    out = in_slices(graph)
+def of_memory(graph: Graph, decisions: Decisions) -> Decisions:
+    """The same, what is reduced in slices in memory; it and the reductions on one core."""
+    out = decisions.copy()
+    single = next(
+        i for i, u in enumerate(graph.units) if u.kind is UnitKind.LOOP and u.threads == 1
+    )
     for node in np.flatnonzero(out.restructure == CODE["slice-reduce"]).tolist():
         operand = graph.operand_lists[node][0]
         out.fuse[operand] &= not graph.masks.fuse[operand, 0]
+        alone = [n for n in (node, operand) if not out.fuse[n] and graph.masks.unit[n, single]]
+        out.unit[alone] = single
     return out
+
+
+def forms_of(graph: Graph, columns: bool) -> list[Decisions]:
+    """Decisions for each column of a table."""
+    plain = [graph.default, native(graph)]
+    if not columns:
+        return [*plain, in_slices(graph)]
+    kernels = of_memory(graph, with_row(graph, graph.default, "slice-reduce"))
+    return [graph.default, kernels, native(graph), of_memory(graph, in_slices(graph))]
 
 
 def print_reductions(store: Store, columns: bool) -> None:
     """A Markdown table of reductions along rows, or along columns."""
-    sliced = in_slices_down if columns else in_slices
 
     def measure(step: Callable[[Any], Any], shape: tuple[int, int]) -> list[float]:
         data, inputs = loop(step, shape)
         graph = build_graph(data)
         with Runner(data, inputs, store) as runner:
             runner.start()
-            return [median_us(runner, f) for f in (graph.default, native(graph), sliced(graph))]
+            return [median_us(runner, f) for f in forms_of(graph, columns)]
 
     programs, shapes = (DOWN, COLUMNS) if columns else (REDUCTIONS, REDUCED)
-    print_table("XLA, ns per iteration | native | in slices", programs, shapes, measure)
+    forms = "slices by kernels | native | native slices" if columns else "native | in slices"
+    print_table(f"XLA, ns per iteration | {forms}", programs, shapes, measure)
 
 
 def print_odd(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What moving whole rows, and cells, costs more in native code than in kernels of their own.
+"""What rows cost more: those that are moved in native code, and those that are no vector code.
 
 A concatenation or gather of short rows asks there for every element which part it is of, or where its row
 begins; kernels of their own ask once per row. A gather by several indices joins them for every element.
@@ -6,9 +6,13 @@ begins; kernels of their own ask once per row. A gather by several indices joins
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from graphopt.costs.elements import element_ns, ends_ns
 from graphopt.hlo import Graph
+from graphopt.hlo.graph.layouts import UNROLLED_ROW, has_odd_rows, is_better_flat, row
+from graphopt.hlo.graph.walks import inputs_of
 from graphopt.machine import CpuCosts
 
 MOVES: Final = frozenset({"concatenate", "gather"})
@@ -39,3 +43,24 @@ def _short_rows_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
     if graph.ops[node].name == "concatenate" and layout[0] in proto.dimensions:
         return 0.0
     return float(graph.elements[node]) * costs.native_row_ns
+
+
+def odd_rows_ns(graph: Graph, root: int, members: Sequence[int], costs: CpuCosts) -> float:
+    """Nanoseconds of a kernel's scalar code, where its rows are no vector code and have to stay rows.
+
+    Args:
+        graph: of the program.
+        root: of the kernel.
+        members: all its nodes.
+        costs: of the machine.
+    """
+    length = row(graph, root)
+    if length <= costs.interleaved_row or not has_odd_rows(graph, root):
+        return 0.0
+    if is_better_flat(graph, root, members, inputs_of(graph, members)):
+        return 0.0
+    functions_ns = ends_ns(graph, members, length, costs)
+    if length <= UNROLLED_ROW:
+        functions = (n for n in members if graph.ops[n].name in costs.function_ns)
+        functions_ns = length * sum(element_ns(graph, n, costs=costs) for n in functions)
+    return (costs.row_end_ns + functions_ns) * float(graph.elements[root]) / length

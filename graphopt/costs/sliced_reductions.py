@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from graphopt.costs.elements import FLOATS, reduced_ns
+from graphopt.costs.rows import odd_rows_ns
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.derived import per_graph
 from graphopt.hlo.graph.layouts import innermost
 from graphopt.hlo.graph.walks import fused_into, inputs_of
 from graphopt.hlo.legal.library_support import reducer
-from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure import CODE
 from graphopt.hlo.restructure.rows.reduce_windows import source_node
+from graphopt.hlo.restructure.rows.slice_reduce import LEAST, NEAR_BYTES, cut
 from graphopt.hlo.restructure.sites import Candidate
 from graphopt.machine import CpuCosts
 
@@ -33,6 +38,9 @@ FEW_TOGETHER: Final = 4
 
 LEAST_READ: Final = 4096
 """Elements from which on a reduction along columns is looked at; shorter ones gain nothing."""
+
+FEW_ROWS: Final = 128
+"""Slices of so many rows find places in the first cache in any case."""
 
 FAR_BYTES: Final = 1 << 16
 """Bytes of arrays that are too large for the first cache."""
@@ -107,10 +115,10 @@ def _is_long(graph: Graph, node: int, source: int) -> bool:
 
 def _together(graph: Graph, node: int, source: int) -> int:
     """Elements that are kept and lie together in memory."""
-    (reduced,) = graph.source.protos[node].dimensions
-    return (
-        1 if innermost(graph, source) == reduced else prod(graph.dim_lists[source][reduced + 1 :])
-    )
+    reduced = graph.source.protos[node].dimensions
+    if innermost(graph, source) in reduced:
+        return 1
+    return prod(graph.dim_lists[source][max(reduced) + 1 :])
 
 
 def _along_rows(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCosts:
@@ -124,18 +132,48 @@ def _along_rows(graph: Graph, node: int, source: int, costs: CpuCosts) -> Reduct
 
 
 def _along_columns(graph: Graph, node: int, source: int, costs: CpuCosts) -> ReductionCosts:
-    read, fuse = float(graph.elements[source]), graph.default.fuse
-    arrays = 1
+    read = float(graph.elements[source])
+    counted = read * reduced_ns(graph, node, costs)
+    plain = down_columns_ns(graph, source, graph.default.fuse, costs)
+    sliced = _width(graph, node) * read * costs.sliced_column_ns
+    if graph.default.fuse[source]:
+        members = fused_into(graph, graph.default.fuse, source)
+        sliced += odd_rows_ns(graph, source, members, costs)
+    apart = source if graph.masks.fuse[source, 0] else None
+    return ReductionCosts(plain, sliced, max(0.0, plain - counted), apart)
+
+
+def down_columns_ns(graph: Graph, source: int, fuse: NDArray[np.bool_], costs: CpuCosts) -> float:
+    """Nanoseconds of a loop that goes down one column of a value after the other.
+
+    Args:
+        graph: of the program.
+        source: the value.
+        fuse: bool [N]; True where a node is computed inside its users. Each array that is fused into the
+            value counts by itself, but those of less than half its elements.
+        costs: of the machine.
+    """
+    read, arrays = float(graph.elements[source]), 1
     if fuse[source]:
         inputs = inputs_of(graph, fused_into(graph, fuse, source))
         arrays = max(1, sum(2 * int(graph.elements[i]) > read for i in inputs))
-    counted = read * reduced_ns(graph, node, costs)
     far = graph.nbytes[source] >= FAR_BYTES
-    plain = read * arrays * (costs.far_column_ns if far else costs.column_ns)
-    slower = 2.0 if reducer(graph, node) in _EXTREMES else 1.0
-    sliced = slower * _width(graph, node) * read * costs.sliced_column_ns
-    apart = source if graph.masks.fuse[source, 0] else None
-    return ReductionCosts(plain, sliced, max(0.0, plain - counted), apart)
+    return read * arrays * (costs.far_column_ns if far else costs.column_ns)
+
+
+def sliced_kernels_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
+    """Nanoseconds of a reduction along columns in slices, by kernels of XLA's own, of an array in memory."""
+    source = source_node(Candidate(graph, node))
+    row_bytes = _together(graph, node, source) * DTYPE_BYTES[int(graph.dtype[node])]
+    rows = prod(graph.dim_lists[source][d] for d in graph.source.protos[node].dimensions)
+    crowded = row_bytes % NEAR_BYTES == 0 and rows > FEW_ROWS
+    kernels = 1
+    while rows >= LEAST:
+        _, rows = cut(rows, row_bytes)
+        kernels += 1
+    element_ns = costs.crowded_kernel_ns if crowded else costs.sliced_kernel_ns
+    work = _width(graph, node) * float(graph.elements[source]) * element_ns
+    return kernels * costs.thunk_ns + work
 
 
 def _width(graph: Graph, node: int) -> float:

@@ -15,6 +15,7 @@ from typing import Final
 from graphopt.machine import cost_tables as tables
 from graphopt.machine.facts import check_facts, fact
 from graphopt.machine.product_facts import ProductFacts
+from graphopt.machine.reduction_facts import ReductionFacts
 
 DISPATCH: Final = "python -m benchmarks.dispatch"
 CALIBRATE: Final = "graphopt doctor --calibrate"
@@ -22,7 +23,6 @@ RATES: Final = "python -m benchmarks.rates"
 QUOTIENTS: Final = f"{RATES} --quotients"
 ROWS: Final = "python -m benchmarks.rows"
 KERNELS: Final = "python -m benchmarks.kernels"
-REDUCTIONS: Final = "python -m benchmarks.kernels --reductions"
 CONVOLUTIONS: Final = "python -m benchmarks.convolutions"
 WINDOWS: Final = "python -m benchmarks.rates --windows"
 OPERATIONS: Final = "python -m benchmarks.operations"
@@ -32,8 +32,8 @@ NATIVE: Final = "python -m benchmarks.native_operations"
 
 
 @dataclass(frozen=True)
-class CpuCosts(ProductFacts):
-    """Costs on one kind of CPU; `facts` lists units and meanings, those of products first.
+class CpuCosts(ReductionFacts, ProductFacts):
+    """Costs on one kind of CPU; `facts` lists units and meanings, those of products and reductions first.
 
     Raises:
         ConfigError: a number is not finite or not positive, or one inside a table is negative.
@@ -144,71 +144,7 @@ class CpuCosts(ProductFacts):
     divided_ns: float = fact(0.2, "ns per element", "Divisions that find an element's place")
     min_row: int = fact(8, "elements", "Shortest row over which a loop with views vectorises")
 
-    # Reductions.
-    sum_rows_ns: float = fact(
-        1.0 / 12.0, "ns per element", "A reduction of rows that vectorise", RATES
-    )
-    short_row: int = fact(8, "elements", "Rows up to this length vectorise", RATES)
-    unrolled_row: int = fact(96, "elements", "Rows longer than this vectorise", RATES)
-    unrolled_rows_ns: tuple[float, float] = fact(
-        (0.14, 0.0065),
-        "ns",
-        "Rows between, unrolled: an element, and more per element of a row",
-        RATES,
-    )
-    nested_rows_ns: float = fact(
-        0.2, "ns per element", "Reductions of long rows and other dimensions at once", RATES
-    )
-    extreme_rows_ns: float = fact(
-        0.15,
-        "ns per element",
-        "A maximum or minimum of long rows of floats in a loop kernel",
-        REDUCTIONS,
-    )
-    unrolled_columns: int = fact(32, "elements", "Reductions of so many rows vectorise", RATES)
-    reduce_ns: float = fact(
-        0.7, "ns per element", "Reductions over dimensions that do not lie together", RATES
-    )
-    complex_reduce_ns: float = fact(
-        8.0, "ns per element", "Combiners of several operations, such as a maximum's place", RATES
-    )
-    library_reduction_ns: float = fact(800.0, "ns", "A reduction by the kernel library", RATES)
-    library_element_ns: float = fact(0.11, "ns per element", "An element there", RATES)
-    library_function_ns: float = fact(
-        0.4, "ns per element", "A function of an element there, such as a sine", NATIVE
-    )
-    library_run_ns: float = fact(2.4, "ns", "A run of elements that lie together, there", RATES)
-    library_split: int = fact(1 << 16, "elements", "From here it uses two cores", RATES)
-    library_split_ns: float = fact(8_000.0, "ns", "Handing over half of that work", RATES)
-    tree_window_ns: float = fact(
-        0.5, "ns per element", "A reduce-window's scalar code that a tree of sums saves", RATES
-    )
-    tree_copied_ns: float = fact(0.2, "ns per element", "Copies and their sums, saved too", RATES)
-    native_tree_ns: float = fact(
-        0.2, "ns per element", "What a tree saves in native code, where sums wait for each addition"
-    )
-
-    row_sum_ns: float = fact(
-        0.2,
-        "ns per element",
-        "A sum of a row of floats in native code, where each waits for the last",
-        ROWS,
-    )
-    row_sum_least_ns: float = fact(10.0, "ns per row", "The same of short rows, at least", ROWS)
-    row_extreme_ns: float = fact(
-        0.8, "ns per element", "A maximum or minimum of a row of floats there", ROWS
-    )
-    sliced_ns: float = fact(0.08, "ns per element", "Either in slices, combined first", ROWS)
-    sliced_row_ns: float = fact(10.0, "ns per row", "The last slice of either", ROWS)
-    column_ns: float = fact(
-        0.3, "ns per element and array", "A reduction along columns there, of each array read", ROWS
-    )
-    far_column_ns: float = fact(
-        0.6, "ns per element and array", "The same of arrays beyond the first cache", ROWS
-    )
-    sliced_column_ns: float = fact(
-        0.4, "ns per element", "Such a reduction in slices, written to memory first", ROWS
-    )
+    # Rows of elementwise kernels.
     row_end_ns: float = fact(
         5.0,
         "ns per row",

@@ -254,6 +254,8 @@ class _Edit:
         del self.editor.fresh[self.computation.id, last.id]
         old, last.id = last.id, placed.id
         self.editor.fresh[self.computation.id, placed.id & LOCAL_ID] = node
+        if (self.computation.id, old) in self.editor.alone:
+            self.editor.alone.add((self.computation.id, placed.id & LOCAL_ID))
         for proto in protos:
             if old in proto.operand_ids:
                 proto.operand_ids[:] = [placed.id if o == old else o for o in proto.operand_ids]

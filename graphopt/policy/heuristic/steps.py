@@ -18,16 +18,12 @@ from graphopt.hlo import Decisions, Graph
 from graphopt.policy.heuristic import (
     batched_products,
     caller_thread,
-    library_normalisations,
     little_kernels,
     loop_kernels,
     one_core,
     one_pass_outputs,
     packed_functions,
-    reductions,
-    scalar_reductions,
     sequential_kernels,
-    short_reductions,
     small_products,
     small_runs,
 )
@@ -44,6 +40,13 @@ from graphopt.policy.heuristic.memory import (
     slices_apart,
     updates,
     views,
+)
+from graphopt.policy.heuristic.reduce import (
+    column_reductions,
+    library_normalisations,
+    reductions,
+    scalar_reductions,
+    short_reductions,
 )
 from graphopt.policy.heuristic.support.context import Context
 from graphopt.policy.heuristic.support.step import Applied, Step
@@ -64,6 +67,7 @@ TABLE: Final[tuple[Step, ...]] = (
     updates.STEP,
     keep_in_memory.STEP,
     library_normalisations.STEP,
+    column_reductions.STEP,
     batched_products.STEP,
     one_pass_outputs.STEP,
     one_core.STEP,

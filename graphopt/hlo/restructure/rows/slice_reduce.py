@@ -1,16 +1,20 @@
-"""Reductions along one dimension, in slices that are combined element by element.
+"""Reductions along dimensions that lie together, in slices that are combined element by element.
 
-Native code adds up a row one element after the other, each addition waiting for the last. Here a row is cut
-into slices of a few elements, which vector code combines, and then the elements of the slice that is left. A
-``reduce-window`` that XLA puts in front of long reductions is left out. Elements are combined in another
-order, so that sums agree to rounding; as in XLA, the initial value may enter more than once.
+Native code adds up a row one element after the other, each addition waiting for the last, and a loop kernel
+goes down one column after the other. Here what is reduced is cut into slices of a few elements or rows, which
+vector code combines, and then the elements of the slice that is left. A ``reduce-window`` that XLA puts in
+front of long reductions is left out. Elements are combined in another order, so that sums agree to rounding;
+as in XLA, the initial value may enter more than once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
-from graphopt.hlo.module.proto import DType
+from graphopt.hlo.module.proto import DTYPE_BYTES, DType
 from graphopt.hlo.restructure.rows.reduce_windows import (
     combined,
     is_associative,
@@ -29,10 +33,16 @@ LEAST: Final = 24
 """Shorter dimensions stay as they are."""
 
 MOST_SLICES: Final = 32
-"""Slices that are combined at once; longer dimensions are cut twice."""
+"""Slices that are combined at once."""
+
+COUNTS: Final = range(MOST_SLICES, 3 * MOST_SLICES // 4, -1)
+"""The same of longer dimensions, which are cut twice."""
+
+NEAR_BYTES: Final = 2048
+"""Slices that begin a multiple of so many bytes apart share a few places of the first cache."""
 
 RULES: Final = {
-    "slices-dimension": "the reduction is not along one dimension of several, or that is short",
+    "slices-dimension": "not along dimensions that lie together, of several, or those are short",
     "slices-combiner": "the combiner is not one of the associative operations",
 }
 
@@ -48,46 +58,89 @@ def forbids(candidate: Candidate) -> str | None:
     if not candidate.has_default_layouts() or not is_row_major(source):
         return "layout"
     reduced = list(candidate.instruction.dimensions)
-    long = len(reduced) == 1 and source.dimensions[reduced[0]] >= LEAST
     own = candidate.operand_shape(0).dimensions
     others = [d for d in range(len(own)) if d not in reduced]
     same = all(own[d] == source.dimensions[d] for d in others)
-    return None if long and same else "slices-dimension"
+    together = _lie_together(reduced)
+    long = prod(source.dimensions[d] for d in reduced) >= LEAST
+    return None if together and long and same else "slices-dimension"
+
+
+def _lie_together(dimensions: Sequence[int]) -> bool:
+    """True for dimensions next to each other."""
+    return max(dimensions) - min(dimensions) + 1 == len(dimensions)
 
 
 def expand(site: Site) -> Value:
-    """Slices along the dimension, combined until one is left, and what did not fill one."""
+    """Slices along what is reduced, combined until one is left, and what did not fill one."""
     block, combiner = site.block, site.applied
     x = reduced_value(site)
-    (dimension,) = site.instruction.dimensions
+    reduced = sorted(site.instruction.dimensions)
+    front, back = x.dims[: reduced[0]], x.dims[reduced[-1] + 1 :]
+    stack = _Stack(block, (prod(front), prod(back)))
+    x = block.bitcast(x, stack.dims(prod(x.dims[d] for d in reduced)))
     last = []
-    while x.dims[dimension] >= LEAST:
-        x, rest = _slices(block, x, combiner, dimension)
+    while stack.rows(x) >= LEAST:
+        x, rest = _slices(stack, x, combiner)
         last += rest
-    last += _elements(block, x, dimension, 0)
-    dims = [n for d, n in enumerate(x.dims) if d != dimension]
-    parts = [block.bitcast(part, dims) for part in last]
-    return combined(block, combiner, [*parts, block.broadcast(site.operands[1], dims)])
+    last += stack.singles(x, 0)
+    parts = [block.bitcast(part, (*front, *back)) for part in last]
+    parts.append(block.broadcast(site.operands[1], (*front, *back)))
+    # Fused into a larger reader, it would be computed for each of that one's elements.
+    return block.alone(combined(block, combiner, parts))
 
 
-def cut(extent: int) -> tuple[int, int]:
-    """Number and length of the slices that a dimension is cut into."""
+@dataclass(frozen=True)
+class _Stack:
+    """Rows that are reduced, of every element in front of them; in memory one dimension, behind those.
+
+    Attributes:
+        block: that writes.
+        kept: elements in front of the rows, and in a row. A dimension of rows would make loops short.
+    """
+
+    block: Block
+    kept: tuple[int, int]
+
+    def dims(self, rows: int) -> tuple[int, ...]:
+        """Dimensions of so many rows."""
+        front, length = self.kept
+        return (rows * length,) if front == 1 else (front, rows * length)
+
+    def rows(self, x: Value) -> int:
+        """Rows of an array."""
+        return prod(x.dims) // prod(self.kept)
+
+    def part(self, x: Value, start: int, stop: int) -> Value:
+        """Some of its rows."""
+        front, length = self.kept
+        return part_of(self.block, x, int(front > 1), start * length, stop * length)
+
+    def singles(self, x: Value, start: int) -> list[Value]:
+        """Single rows, from one on."""
+        return [self.part(x, k, k + 1) for k in range(start, self.rows(x))]
+
+
+def cut(extent: int, row_bytes: int = 1) -> tuple[int, int]:
+    """Number and length of the slices that rows are cut into, few rows left over.
+
+    Args:
+        extent: rows.
+        row_bytes: of one of them.
+    """
     if extent > MOST_SLICES * LENGTHS[0]:
-        return MOST_SLICES, extent // MOST_SLICES
-    lengths = [n for n in LENGTHS if extent // n <= MOST_SLICES]
-    length = min(lengths, key=lambda n: extent % n)
+        lengths = [extent // count for count in COUNTS]
+    else:
+        lengths = [n for n in LENGTHS if extent // n <= MOST_SLICES]
+    length = min(lengths, key=lambda n: (n * row_bytes % NEAR_BYTES == 0, extent % n))
     return extent // length, length
 
 
-def _slices(block: Block, x: Value, combiner: Any, dimension: int) -> tuple[Value, list[Value]]:
-    """All slices combined, in memory, and the elements that are left over."""
-    count, length = cut(x.dims[dimension])
-    slices = [part_of(block, x, dimension, k * length, (k + 1) * length) for k in range(count)]
-    out = combined(block, combiner, slices)
-    block.alone(out)
-    return out, _elements(block, x, dimension, count * length)
-
-
-def _elements(block: Block, x: Value, dimension: int, start: int) -> list[Value]:
-    """Single elements along a dimension, from one on."""
-    return [part_of(block, x, dimension, k, k + 1) for k in range(start, x.dims[dimension])]
+def _slices(stack: _Stack, x: Value, combiner: Any) -> tuple[Value, list[Value]]:
+    """All slices combined, in memory, and the rows that are left over."""
+    rows = stack.rows(x)
+    count, length = cut(rows, stack.kept[1] * DTYPE_BYTES[x.dtype])
+    slices = [stack.part(x, k * length, (k + 1) * length) for k in range(count)]
+    out = combined(stack.block, combiner, slices)
+    stack.block.alone(out)
+    return out, stack.singles(x, count * length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,9 @@ from support.captures import capture
 from support.restructured import everywhere, run_program
 
 from graphopt.hlo import Graph, apply_restructures
+from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.restructure import CODE
-from graphopt.hlo.restructure.rows.slice_reduce import LEAST, LENGTHS, MOST_SLICES, cut
+from graphopt.hlo.restructure.rows.slice_reduce import LEAST, LENGTHS, MOST_SLICES, NEAR_BYTES, cut
 from graphopt.measure import compare_outputs
 
 NAME = "slice-reduce"
@@ -31,15 +32,20 @@ def sliced(graph: Graph) -> Graph:
     return apply_restructures(graph, everywhere(graph, NAME).restructure).graph
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+DIMS: Final = [(4, 40), (3, 97), (40, 5), (2, 100, 3), (33, 64), (1, 24), (2, 1030)]
+AXES: Final[dict[Any, Any]] = {(3, 9, 5, 4): (1, 2), (5, 6, 7): (0, 1), (2, 3, 4, 9): (2, 3)}
+"""Dimensions -> those that are reduced, where they are not the longest one."""
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    dims=st.sampled_from([(4, 40), (3, 97), (40, 5), (2, 100, 3), (33, 64), (1, 24), (2, 1030)]),
+    dims=st.sampled_from([*DIMS, *AXES]),
     op=st.sampled_from(["sum", "max", "min", "prod"]),
     dtype=st.sampled_from(["float32", "float64", "float16", "int32", "uint8"]),
     looped=st.booleans(),
 )
 def test_results_stay_the_same(dims: Any, op: str, dtype: str, looped: bool) -> None:
-    axis = int(np.argmax(dims))
+    axis = AXES.get(dims, int(np.argmax(dims)))
 
     def fn(x: Any) -> Any:
         def step(_: Any, x: Any) -> Any:
@@ -93,9 +99,49 @@ def test_a_window_from_another_initial_value_stays(name: str, axes: tuple[int, .
 
 
 def test_windows_over_kept_dimensions_stay():
-    """What is left of two long dimensions is not along one of them."""
-    graph = capture(lambda x: jnp.sum(x * 2.0, (1, 2)), table(3, 40, 40)).graph
+    """What is left of two long dimensions that lie apart is not along one of them."""
+    graph = capture(lambda x: jnp.sum(x * 2.0, (0, 2)), table(40, 3, 20)).graph
+    assert any(op.name == "reduce-window" for op in graph.ops)
     assert not graph.masks.restructure[:, CODE[NAME]].any()
+
+
+def test_a_window_over_several_dimensions_is_left_out():
+    graph = capture(lambda x: jnp.sum(x * 2.0, (1, 2)), table(3, 40, 12)).graph
+    assert any(op.name == "reduce-window" for op in graph.ops)
+    assert not any(op.name in ("reduce-window", "reduce") for op in sliced(graph).ops)
+
+
+def test_slices_have_no_dimension_of_rows():
+    """A loop over rows of three elements would be no vector code."""
+    for shape, axis, dims in (((200, 3), 0, 1), ((5, 200, 3), 1, 2)):
+        graph = sliced(capture(lambda x, axis=axis: x.sum(axis), table(*shape)).graph)
+        parts = [len(graph.dim_lists[n]) for n, op in enumerate(graph.ops) if op.name == "slice"]
+        assert parts and set(parts) == {dims}
+
+
+def test_slices_do_not_share_places_of_a_cache():
+    """At 256 rows of a kilobyte, slices of 16 rows would begin 16 kilobytes apart."""
+    for rows, row_bytes in ((256, 1024), (1024, 256), (128, 512), (256, 512)):
+        count, length = cut(rows, row_bytes)
+        assert count > 4 and length * row_bytes % NEAR_BYTES
+    assert cut(256, 12) == (16, 16)
+
+
+@pytest.mark.parametrize("looped", [False, True])
+def test_the_result_is_in_memory_for_larger_readers(looped: bool) -> None:
+    """Fused into one, all slices would be added up again for each of its elements."""
+
+    def step(x: Any) -> Any:
+        return 0.9 * x + 1e-3 * x.sum(0)
+
+    def fn(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, x: step(x), x) if looped else step(x)
+
+    graph = sliced(capture(fn, table(64, 48)).graph)
+    for node, op in enumerate(graph.ops):
+        if op.name == "broadcast" and graph.elements[node] == 64 * 48:
+            inside = fused_into(graph, graph.default.fuse, node)
+            assert not any(graph.ops[member].name == "slice" for member in inside)
 
 
 @pytest.mark.parametrize(

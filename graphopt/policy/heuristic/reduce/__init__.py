@@ -1,0 +1,1 @@
+"""Steps about reductions: by the kernel library, by loop kernels, as trees, in slices."""

@@ -1,0 +1,81 @@
+"""The step 'column reductions': acts, abstains, stays legal, results equal."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.captures import capture, normal
+from support.stepping import check_acts, edit_of, fields_of
+
+from graphopt.costs.rows import odd_rows_ns
+from graphopt.hlo.graph.walks import fused_into
+from graphopt.hlo.restructure import CODE
+from graphopt.machine import cost_rows, decide_with, own_costs
+
+NAME = "column reductions"
+
+
+@pytest.fixture(autouse=True)
+def default_costs():
+    """Decisions for the same machine everywhere."""
+    with decide_with(cost_rows.DEFAULT):
+        yield
+
+
+def test_a_sum_of_columns_in_memory_is_made_in_slices():
+    edit = check_acts(NAME, lambda x: jnp.sum(x, axis=0) * 2.0, normal(256, 64))
+    assert "restructure" in fields_of(edit) and edit.saved_ns > 0
+
+
+def test_what_is_fused_into_it_is_written_first():
+    edit = check_acts(
+        NAME, lambda x, y: jnp.sum(x * (y - 0.5), 0), normal(256, 64), normal(256, 64)
+    )
+    assert {"restructure", "fuse"} <= fields_of(edit)
+
+
+def test_several_dimensions_that_lie_together_are_one():
+    edit = check_acts(NAME, lambda x: x.mean((0, 1, 2)), normal(8, 14, 14, 16))
+    assert edit.makes("restructure", CODE["slice-reduce"], np.arange(100))
+
+
+def test_in_loops_that_are_called_too():
+    def fn(x):
+        return jax.lax.fori_loop(0, 5, lambda _, x: x * 0.9 + 1e-3 * x.sum(0), x)
+
+    check_acts(NAME, fn, normal(256, 64))
+
+
+@pytest.mark.parametrize(
+    ("fn", "shape", "why"),
+    [
+        (lambda x: jnp.sum(x, 1), (64, 256), "rows"),
+        (lambda x: jnp.sum(x, 0), (32, 64), "few rows"),
+        (lambda x: jnp.sum(x, 0), (2048, 2048), "more than a cache holds"),
+        (
+            lambda x: jnp.sum(jnp.sin(x), 0),
+            (128, 128),
+            "a function that the library computes sooner",
+        ),
+        (lambda x: jnp.argmax(x, 0), (256, 64), "a combiner of several operations"),
+    ],
+)
+def test_what_stays(fn, shape, why):
+    assert edit_of(NAME, fn, normal(*shape)) is None, why
+
+
+def test_rows_that_are_no_vector_code_count():
+    """Rows of 32 that each read the same 32 numbers are scalar code in a kernel of their own."""
+    costs, found = own_costs(), []
+    for width in (8, 32, 64):
+        graph = capture(lambda x, b: jnp.tanh(x - b), normal(256, width), normal(width)).graph
+        root = next(n for n, op in enumerate(graph.ops) if op.name == "tanh")
+        found.append(odd_rows_ns(graph, root, fused_into(graph, graph.default.fuse, root), costs))
+    assert found[1] > 0.0 and found[0] == found[2] == 0.0
+
+
+def test_the_result_of_a_sum_that_a_larger_kernel_reads_is_no_part_of_that_kernel():
+    edit = check_acts(NAME, lambda x: x - x.mean(0), normal(256, 64))
+    assert "restructure" in fields_of(edit)
