@@ -2,12 +2,14 @@
 
     python -m benchmarks.rows
     python -m benchmarks.rows --columns
+    python -m benchmarks.rows --places
     python -m benchmarks.rows --odd
 
 The first table has sums, maxima and normalisations of rows in native loops: as XLA's code computes them, and
 in slices that are combined first. The second table (``--columns``) has the same of columns: by XLA as it is,
 which calls its library, and in slices by XLA's kernels and in native code; what is fused into them is written
 to memory for the slices. The third table
+(``--places``) has places of maxima, by XLA's kernels and in native code. The fourth table
 (``--odd``) has elementwise operations in loops on arrays whose rows do not fill vectors, or are short: by
 XLA, as graphopt decides, and by XLA as a program about one row of as many elements.
 """
@@ -18,7 +20,7 @@ import argparse
 import math
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +64,22 @@ DOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "sum of hyperbolic tangents": lambda x: 0.9 * x + 1e-3 * jnp.tanh(x).sum(0),
 }
 
+PLACES: Final[dict[str, Callable[[Any], Any]]] = {
+    "along rows": lambda x: x + 1e-3 * jnp.argmax(x, -1, keepdims=True),
+    "along columns": lambda x: x + 1e-3 * jnp.argmax(x, -2, keepdims=True),
+}
+
+PLACED: Final = [
+    (12, 12),
+    (16, 12, 8),
+    (16, 12, 12),
+    (16, 12, 16),
+    (16, 12, 32),
+    (256, 16),
+    (16, 256),
+]
+"""Arrays of rows and columns, some of several."""
+
 ODD: Final = [
     (8, 10), (16, 20), (4, 40), (64, 10), (100, 20), (4, 100), (500, 33), (1000, 3),
     (64, 16), (64, 32), (64, 48), (1000, 16), (1000, 32),
@@ -103,8 +121,8 @@ def with_row(graph: Graph, decisions: Decisions, name: str) -> Decisions:
 def print_table(
     columns: str,
     programs: dict[str, Callable[[Any], Any]],
-    shapes: list[tuple[int, int]],
-    measure: Callable[[Callable[[Any], Any], tuple[int, int]], list[float]],
+    shapes: Sequence[tuple[int, ...]],
+    measure: Callable[[Callable[[Any], Any], tuple[int, ...]], list[float]],
 ) -> None:
     """A Markdown table of programs and shapes; `measure` gives microseconds for each column."""
     print(f"| operation | array | {columns} |")
@@ -113,7 +131,7 @@ def print_table(
     with counted(cases, "programs measured") as rest:
         for name, shape in rest:
             cells = " | ".join(f"{1e3 * us:.0f}" for us in measure(programs[name], shape))
-            print(f"| {name} | {shape[0]} x {shape[1]} | {cells} |", flush=True)
+            print(f"| {name} | {' x '.join(map(str, shape))} | {cells} |", flush=True)
 
 
 def in_slices(graph: Graph) -> Decisions:
@@ -159,6 +177,19 @@ def print_reductions(store: Store, columns: bool) -> None:
     print_table(f"XLA, ns per iteration | {forms}", programs, shapes, measure)
 
 
+def print_places(store: Store) -> None:
+    """A Markdown table of places of maxima."""
+
+    def measure(step: Callable[[Any], Any], shape: tuple[int, ...]) -> list[float]:
+        data, inputs = loop(step, shape)
+        graph = build_graph(data)
+        with Runner(data, inputs, store) as runner:
+            runner.start()
+            return [median_us(runner, f) for f in (graph.default, native(graph))]
+
+    print_table("XLA, ns per iteration | native", PLACES, PLACED, measure)
+
+
 def print_odd(store: Store) -> None:
     """A Markdown table of elementwise operations."""
 
@@ -182,12 +213,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rows", description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--columns", action="store_true", help="reductions along columns instead")
+    which.add_argument("--places", action="store_true", help="places of maxima instead")
     which.add_argument("--odd", action="store_true", help="rows that are no vector code instead")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store.sqlite")
         if options.odd:
             print_odd(store)
+        elif options.places:
+            print_places(store)
         else:
             print_reductions(store, options.columns)
 

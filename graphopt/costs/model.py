@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graphopt.costs import evaluations
 from graphopt.costs.opaque import is_wall, wall_costs
 from graphopt.costs.products import ProductCosts, product_costs
-from graphopt.costs.rows import moves_extra
+from graphopt.costs.rows import moves_extra, narrow_places_extra
 from graphopt.costs.sliced_reductions import sliced_costs
 from graphopt.costs.turned_products import TurnedForms
 from graphopt.costs.work import all_windows, library_extra, node_work, tiled_extra
@@ -111,6 +111,7 @@ class CostModel:
         self.cores = max(unit.threads for unit in graph.units)
         self.loop_extra = library_extra(graph, self.costs)
         self.in_native = moves_extra(graph, self.costs) | tiled_extra(graph, self.costs)
+        self.in_native |= narrow_places_extra(graph, self.costs)
         self.windows = all_windows(graph, self.costs)
         self.sliced = sliced_costs(graph, self.costs)
         self.work = node_work(graph, self.costs, self.loop_extra, self.windows)

@@ -11,8 +11,16 @@ from typing import Final
 
 from graphopt.costs.elements import element_ns, ends_ns
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.layouts import UNROLLED_ROW, has_odd_rows, is_better_flat, row
+from graphopt.hlo.graph.layouts import (
+    UNROLLED_ROW,
+    VECTOR,
+    has_odd_rows,
+    innermost,
+    is_better_flat,
+    row,
+)
 from graphopt.hlo.graph.walks import inputs_of
+from graphopt.hlo.legal.library_support import reducer
 from graphopt.machine import CpuCosts
 
 MOVES: Final = frozenset({"concatenate", "gather"})
@@ -43,6 +51,23 @@ def _short_rows_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
     if graph.ops[node].name == "concatenate" and layout[0] in proto.dimensions:
         return 0.0
     return float(graph.elements[node]) * costs.native_row_ns
+
+
+def narrow_places_extra(graph: Graph, costs: CpuCosts) -> dict[int, float]:
+    """Reductions by combiners of several operations along columns -> what they take longer in native code.
+
+    The kernel of such a reduction is vector code also where rows fill no vector, the same loop in native code
+    is not.
+    """
+    extra = {}
+    for node, op in enumerate(graph.ops):
+        if op.name != "reduce" or reducer(graph, node) is not None:
+            continue
+        source = graph.operand_lists[node][0]
+        along_rows = innermost(graph, source) in graph.source.protos[node].dimensions
+        if not along_rows and row(graph, source) < VECTOR:
+            extra[node] = float(graph.elements[source]) * costs.narrow_complex_ns
+    return extra
 
 
 def odd_rows_ns(graph: Graph, root: int, members: Sequence[int], costs: CpuCosts) -> float:

@@ -11,6 +11,7 @@ RATES: Final = "python -m benchmarks.rates"
 ROWS: Final = "python -m benchmarks.rows"
 COLUMNS: Final = f"{ROWS} --columns"
 REDUCTIONS: Final = "python -m benchmarks.kernels --reductions"
+PLACES: Final = f"{ROWS} --places"
 NATIVE: Final = "python -m benchmarks.native_operations"
 
 
@@ -43,7 +44,13 @@ class ReductionFacts:
         0.7, "ns per element", "Reductions over dimensions that do not lie together", RATES
     )
     complex_reduce_ns: float = fact(
-        8.0, "ns per element", "Combiners of several operations, such as a maximum's place", RATES
+        1.5, "ns per element", "Combiners of several operations, such as a maximum's place", PLACES
+    )
+    narrow_complex_ns: float = fact(
+        2.2,
+        "ns per element",
+        "The same more in native code, along columns of rows that fill no vector",
+        PLACES,
     )
     library_reduction_ns: float = fact(800.0, "ns", "A reduction by the kernel library", RATES)
     library_element_ns: float = fact(0.11, "ns per element", "An element there", RATES)

@@ -6,13 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.captures import capture, normal
+from support.captures import normal
 from support.stepping import check_acts, edit_of, fields_of
 
-from graphopt.costs.rows import odd_rows_ns
-from graphopt.hlo.graph.walks import fused_into
 from graphopt.hlo.restructure import CODE
-from graphopt.machine import cost_rows, decide_with, own_costs
+from graphopt.machine import cost_rows, decide_with
 
 NAME = "column reductions"
 
@@ -64,16 +62,6 @@ def test_in_loops_that_are_called_too():
 )
 def test_what_stays(fn, shape, why):
     assert edit_of(NAME, fn, normal(*shape)) is None, why
-
-
-def test_rows_that_are_no_vector_code_count():
-    """Rows of 32 that each read the same 32 numbers are scalar code in a kernel of their own."""
-    costs, found = own_costs(), []
-    for width in (8, 32, 64):
-        graph = capture(lambda x, b: jnp.tanh(x - b), normal(256, width), normal(width)).graph
-        root = next(n for n, op in enumerate(graph.ops) if op.name == "tanh")
-        found.append(odd_rows_ns(graph, root, fused_into(graph, graph.default.fuse, root), costs))
-    assert found[1] > 0.0 and found[0] == found[2] == 0.0
 
 
 def test_the_result_of_a_sum_that_a_larger_kernel_reads_is_no_part_of_that_kernel():
