@@ -86,11 +86,19 @@ ODD: Final = [
 ]  # fmt: skip
 """Rows and elements of a row."""
 
+
+def bias(x: Any) -> Any:
+    """A number for each element of a row."""
+    return jnp.linspace(0.0, 0.1, x.shape[-1], dtype=x.dtype)
+
+
 OPERATIONS: Final[dict[str, Callable[[Any], Any]]] = {
     "arithmetic": lambda x: 0.9 * x + 0.01 * x * x,
     "quotient": lambda x: x / (1.0 + x * x),
     "exponential": lambda x: 0.5 * jnp.exp(0.1 * x),
     "tanh": lambda x: 0.9 * jnp.tanh(x),
+    "bias and rectifier": lambda x: jnp.maximum(0.9 * x + bias(x), -0.1),
+    "tanh of a bias": lambda x: jnp.tanh(0.9 * x + bias(x)),
 }
 
 

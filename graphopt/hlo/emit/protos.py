@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from graphopt.hlo.graph.graph import Graph
@@ -10,7 +11,7 @@ from graphopt.hlo.graph.tiled import may_be_one_tile
 from graphopt.hlo.graph.walks import own_kernel
 from graphopt.hlo.module import backend_config
 from graphopt.hlo.module.index import ComputationIndex, ModuleIndex, Role
-from graphopt.hlo.module.layouts import flat_shape
+from graphopt.hlo.module.layouts import FlatForm, array_shape
 from graphopt.hlo.module.proto import DType, HloComputationProto, HloModuleProto, ShapeProto
 from graphopt.hlo.plan.clusters import Cluster, Clustering
 from graphopt.machine import UnitKind
@@ -127,8 +128,8 @@ class Scope:
         self.id = int(proto.id)
         self._instructions = proto.instructions
         self._count = 0
-        self._flat: dict[int, int] = {}
-        """Id of an array -> that of the same memory under one dimension."""
+        self._flat: dict[tuple[int, tuple[int, ...]], int] = {}
+        """Id of an array, dimensions -> id of its elements under those, repeated if they are more."""
 
     def add(self, name: str, operands: Sequence[int]) -> Any:
         """A new instruction without opcode and shape."""
@@ -188,19 +189,39 @@ class Scope:
         instruction.shape.CopyFrom(source.shape.tuple_shapes[position])
         return instruction
 
-    def flat(self, operand: int) -> int:
-        """An array under one dimension; numbers as they are."""
+    def flat(self, operand: int, form: FlatForm) -> int:
+        """What a kernel of other dimensions reads in place of an array; numbers as they are."""
         shape = self.proto.instructions[operand - 1].shape
-        if len(shape.dimensions) < 2:
+        wanted = form.of(shape)
+        if wanted is shape:
             return operand
-        if operand not in self._flat:
-            self._flat[operand] = self._add_like("bitcast", (operand,), flat_shape(shape), "flat")
-        return self._flat[operand]
+        key = operand, tuple(wanted.dimensions)
+        if key not in self._flat:
+            if prod(wanted.dimensions) > prod(shape.dimensions):
+                operand = self._add_repeated(operand, form.times)
+            self._flat[key] = self._add_like("bitcast", (operand,), wanted, "flat")
+        return self._flat[key]
+
+    def _add_repeated(self, operand: int, times: int) -> int:
+        """A kernel that repeats an array; the copies are the first dimension."""
+        shape = self.proto.instructions[operand - 1].shape
+        body = Scope(self.module, self.module.new_computation("repeated", self.module.module))
+        body.proto.is_fusion_computation = True
+        wide = array_shape(shape.element_type, [times, *shape.dimensions])
+        root = body._add_like("broadcast", (body.add_parameter(shape, 0),), wide, "repeated")
+        body.proto.instructions[-1].dimensions.extend(range(1, len(wide.dimensions)))
+        fusion = self._add_like("fusion", (operand,), wide, "repeated")
+        self._instructions[-1].fusion_kind = "kLoop"
+        self._instructions[-1].called_computation_ids.append(body.finish(root).id)
+        return fusion
 
     def unflat(self, operand: int, shape: Any) -> int:
-        """An array of one dimension under others."""
+        """A result of such a kernel under its own dimensions."""
+        flat = self.proto.instructions[operand - 1].shape
+        if list(flat.dimensions) == list(shape.dimensions):
+            return operand
         out = self._add_like("bitcast", (operand,), shape, "flat")
-        self._flat[out] = operand
+        self._flat[out, tuple(flat.dimensions)] = operand
         return out
 
     def add_mark(self, operand: int) -> int:
@@ -267,7 +288,7 @@ def _write_cluster(scope: Scope, cluster: Cluster, values: dict[int, int]) -> An
         scope.module.copied[body.id] = body
     name = f"{graph.ops[root].name.replace('-', '_')}_fusion"
     read = [values[o] for o in operands]
-    fusion = scope.add(name, [scope.flat(o) for o in read] if cluster.flat else read)
+    fusion = scope.add(name, [scope.flat(o, cluster.flat) for o in read] if cluster.flat else read)
     fusion.opcode = "fusion"
     unit = graph.units[cluster.unit]
     fusion.fusion_kind = "kCustom" if unit.kind is UnitKind.LIBRARY else "kLoop"
@@ -332,7 +353,7 @@ def cluster_config(graph: Graph, cluster: Cluster) -> bytes:
         and not may_be_one_tile(graph, cluster.nodes, cluster.operands)
     ):
         shape = graph.source.shapes[root]
-        shape = flat_shape(shape) if cluster.flat else shape
+        shape = cluster.flat.of(shape) if cluster.flat else shape
         dims, layout = tuple(shape.dimensions), tuple(shape.layout.minor_to_major)
         return backend_config.partition_config(
             backend_config.split_outer_dimensions(dims, layout, unit.threads)
@@ -344,7 +365,9 @@ def _add_member(scope: Scope, cluster: Cluster, node: int, operands: list[int]) 
     """A node of a kernel, in the kernel's computation."""
     added = scope.add_node(node, operands)
     if cluster.flat:
-        added.shape.CopyFrom(flat_shape(added.shape))
+        added.shape.CopyFrom(cluster.flat.of(added.shape))
+        if added.opcode == "broadcast" and added.dimensions:
+            added.dimensions[:] = [1]  # of rows that are longer now
     return int(added.id)
 
 
@@ -355,7 +378,8 @@ def _fused_computation(module: ModuleWriter, cluster: Cluster) -> Any:
     local: dict[int, int] = {}
     for number, operand in enumerate(cluster.operands):
         shape = graph.source.shapes[operand]
-        local[operand] = scope.add_parameter(flat_shape(shape) if cluster.flat else shape, number)
+        shape = cluster.flat.of(shape) if cluster.flat else shape
+        local[operand] = scope.add_parameter(shape, number)
     several = len(cluster.outputs) > 1
     operand_lists = graph.operand_lists
     if not several:

@@ -7,7 +7,7 @@ from typing import Final
 
 from graphopt.hlo.graph.graph import Graph
 from graphopt.hlo.module import backend_config
-from graphopt.hlo.module.layouts import is_row_major, merges_dimensions
+from graphopt.hlo.module.layouts import FlatForm, is_row_major, merges_dimensions
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.module.proto import DTYPE_BYTES, SUB_BYTE_DTYPES
 
@@ -20,6 +20,12 @@ computed of each: what comes of it is scalar code in large part."""
 
 LONG_ROW: Final = 256
 """In longer rows it does not matter what is left over."""
+
+FEWEST_ROWS: Final = 8
+"""Of so many long rows what they all read alike is repeated; with fewer that would take as long."""
+
+MOST_REPEATED: Final = 4
+"""So many arrays are repeated for one kernel."""
 
 _VIEWS: Final = frozenset({"bitcast", "reshape", "copy"})
 
@@ -95,14 +101,14 @@ def has_odd_rows(graph: Graph, node: int) -> bool:
     return odd and length < graph.elements[node] and length <= LONG_ROW
 
 
-def is_better_flat(
-    graph: Graph, root: int, members: Iterable[int], operands: Iterable[int]
-) -> bool:
-    """True for an elementwise kernel that scalar code computes rows of, in part, and vector code could.
+def flat_form(
+    graph: Graph, root: int, members: Collection[int], operands: Collection[int]
+) -> FlatForm | None:
+    """Other dimensions for an elementwise kernel that scalar code computes rows of, in part; None for others.
 
     XLA:CPU computes an array row by row, and what does not fill a vector at the end of a row one by one; of
     short rows most of it. Where a kernel reads nothing but whole arrays and numbers, its arrays can as well
-    have one dimension.
+    have one dimension. What all rows read alike is repeated, for rows of several rows.
 
     Args:
         graph: of the program.
@@ -110,21 +116,64 @@ def is_better_flat(
         members: all its nodes.
         operands: what it reads from memory.
     """
+    if not has_odd_rows(graph, root):
+        return None
     elements = int(graph.elements[root])
-    return (
-        has_odd_rows(graph, root)
-        and all(_keeps_order(graph, node) and _is_whole(graph, node, elements) for node in members)
-        and all(_is_whole(graph, node, elements) for node in operands)
-    )
+    row = _repeated_row(graph, members, elements)
+    if row is None or not all(_keeps_order(graph, node) or row for node in members):
+        return None
+    if not all(_fits(graph, node, elements, row) for node in (*members, *operands)):
+        return None
+    if not row:
+        return FlatForm()
+    repeated = sum(int(graph.elements[node]) == row for node in operands)
+    times = _times(elements // row, row) if repeated <= MOST_REPEATED else 0
+    return FlatForm(row, times) if times else None
 
 
-def _is_whole(graph: Graph, node: int, elements: int) -> bool:
-    """True for a number, and for an array of so many elements in row-major order."""
+def is_better_flat(
+    graph: Graph, root: int, members: Collection[int], operands: Collection[int]
+) -> bool:
+    """True for a kernel that has a `flat_form`."""
+    return flat_form(graph, root, members, operands) is not None
+
+
+def _repeated_row(graph: Graph, members: Iterable[int], elements: int) -> int | None:
+    """Elements of what all rows of a kernel read alike, 0 if nothing; None where it reads in other orders."""
+    found = set()
+    for node in members:
+        if _keeps_order(graph, node):
+            continue
+        if graph.ops[node].name != "broadcast" or int(graph.elements[node]) != elements:
+            return None
+        (operand,) = graph.operand_lists[node]
+        dims, own = graph.dim_lists[node], graph.dim_lists[operand]
+        behind = list(range(len(dims) - len(own), len(dims)))
+        if list(graph.source.protos[node].dimensions) != behind:
+            return None
+        found.add(int(graph.elements[operand]))
+    if len(found) > 1 or not all(1 < row < elements for row in found):
+        return None
+    return next(iter(found), 0)
+
+
+def _times(rows: int, row: int) -> int:
+    """How many rows are computed as one, long enough and best of whole vectors; 0 if no number will do."""
+    longest = min(LONG_ROW * VECTOR, rows * row // FEWEST_ROWS)
+    counts = [
+        n for n in range(1, longest // row + 1) if rows % n == 0 and n * row >= 2 * UNROLLED_ROW
+    ]
+    return min(counts, key=lambda n: (n * row % VECTOR > 0, n), default=0)
+
+
+def _fits(graph: Graph, node: int, elements: int, row: int) -> bool:
+    """True for a number, for an array of so many elements in row-major order, and for such a row."""
     if int(graph.dtype[node]) not in _WHOLE_BYTES:
         return False
     if not graph.dim_lists[node]:
         return True
-    return int(graph.elements[node]) == elements and is_row_major(graph.source.shapes[node])
+    whole = int(graph.elements[node]) in (elements, row)
+    return whole and is_row_major(graph.source.shapes[node])
 
 
 def _keeps_order(graph: Graph, node: int) -> bool:

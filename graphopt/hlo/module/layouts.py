@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from operator import mul
@@ -44,11 +45,27 @@ def array_shape(dtype: int, dims: Sequence[int]) -> Any:
     return shape
 
 
-def flat_shape(shape: Any) -> Any:
-    """``ShapeProto`` of the elements of a row-major array under one dimension; that of a number as it is."""
-    if len(shape.dimensions) < 2:
-        return shape
-    return array_shape(shape.element_type, [prod(shape.dimensions)])
+@dataclass(frozen=True)
+class FlatForm:
+    """Dimensions under which a kernel of odd rows is vector code.
+
+    Attributes:
+        row: elements of what all rows read alike, such as a bias; 0 for arrays of one dimension.
+        times: rows that are computed as one; what they read alike is repeated so many times.
+    """
+
+    row: int = 0
+    times: int = 1
+
+    def of(self, shape: Any) -> Any:
+        """``ShapeProto`` of a row-major array of the kernel in this form; that of a number as it is."""
+        elements, length = prod(shape.dimensions), self.row * self.times
+        if not shape.dimensions:
+            return shape
+        whole = [elements // length, length] if self.row else [elements]
+        dims = [length] if elements == self.row else whole
+        same = list(shape.dimensions) == dims
+        return shape if same else array_shape(shape.element_type, dims)
 
 
 def merges_dimensions(value: Any, view: Any) -> bool:

@@ -16,9 +16,10 @@ import numpy as np
 
 from graphopt.hlo.graph.decisions import Decisions
 from graphopt.hlo.graph.graph import FROZEN_FUSED, Graph
-from graphopt.hlo.graph.layouts import is_better_flat
+from graphopt.hlo.graph.layouts import flat_form
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import own_kernel, window_size
+from graphopt.hlo.module.layouts import FlatForm
 from graphopt.hlo.module.opcodes import OpKind
 from graphopt.hlo.plan.effective_units import demoted, effective_units, native_calls
 from graphopt.hlo.plan.overwritten import Overwritten
@@ -51,7 +52,7 @@ class Cluster:
         default: True if XLA made exactly this cluster for this unit.
         work: operations per execution (in units of `Op.cost`), recomputation included.
         loop_kernel: written so that XLA's loop code generator computes it, not its tiled one.
-        flat: written over one dimension (`graphopt.hlo.graph.layouts.is_better_flat`).
+        flat: written under other dimensions (`graphopt.hlo.graph.layouts.flat_form`).
     """
 
     outputs: list[int]
@@ -61,7 +62,7 @@ class Cluster:
     default: bool = False
     work: float = 0.0
     loop_kernel: bool = False
-    flat: bool = False
+    flat: FlatForm | None = None
 
 
 @dataclass
@@ -238,18 +239,18 @@ class ClusterFormer:
         cluster.default = same_unit and bool(exempt) and exempt.issuperset(cluster.nodes)
         cluster.default = cluster.default and len(exempt) == len(cluster.nodes)
         cluster.loop_kernel = self._is_loop_kernel(cluster)
-        cluster.flat = self._is_flat(cluster)
+        cluster.flat = self._flat_form(cluster)
         return cluster
 
-    def _is_flat(self, cluster: Cluster) -> bool:
-        """True for kernels of one dimension, in equal parts: by decision, and all that become native code."""
+    def _flat_form(self, cluster: Cluster) -> FlatForm | None:
+        """Dimensions of kernels of odd rows, in equal parts: by decision, and all that become native code."""
         root, unit = cluster.outputs[0], self.graph.units[cluster.unit]
         own = self.kinds[self.default_unit[root]] is UnitKind.NATIVE
         becomes_native = unit.kind is UnitKind.NATIVE and not own
         chosen = becomes_native or cluster.loop_kernel or self.loop_kernel[root]
         if self.read_again or not chosen or self.elements[root] % unit.threads:
-            return False
-        return is_better_flat(self.graph, root, cluster.nodes, cluster.operands)
+            return None
+        return flat_form(self.graph, root, cluster.nodes, cluster.operands)
 
     def _is_loop_kernel(self, cluster: Cluster) -> bool:
         """True for kernels that are written for XLA's loop generator: by decision, and all that are new."""

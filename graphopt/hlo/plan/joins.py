@@ -179,7 +179,7 @@ class _Joiner:
             o for o in dict.fromkeys([*into.operands, *joined.operands]) if o not in inside
         ]
         into.default = False
-        into.flat = into.flat and joined.flat
+        into.flat = into.flat if into.flat == joined.flat else None
         into.work += joined.work
         self.merged_into[item] = partner
         items.operands[partner] = (items.operands[partner] | items.operands.pop(item)) - {partner}

@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt.costs.elements import ends_ns, tiled_complex_ns, tiled_ns
 from graphopt.hlo import Graph
-from graphopt.hlo.graph.layouts import VECTOR, is_better_flat, is_guarded, row
+from graphopt.hlo.graph.layouts import VECTOR, flat_form, is_guarded, row
 from graphopt.hlo.graph.tiled import is_tiled
 from graphopt.hlo.graph.walks import inputs_of
 from graphopt.hlo.module.proto import DTYPE_BYTES
@@ -69,16 +69,22 @@ def _saved_ns(context: Context, root: int, own: Collection[int]) -> float:
 
 
 def _odd_rows_ns(context: Context, root: int, members: Sequence[int]) -> float:
-    """Nanoseconds that a kernel's scalar code takes longer; 0 if it has none, or not over one dimension."""
+    """Nanoseconds that scalar code takes longer; 0 where there is none, or dimensions have to stay."""
     graph, costs = context.graph, context.costs
-    if not is_better_flat(graph, root, members, inputs_of(graph, members)):
+    operands = inputs_of(graph, members)
+    form = flat_form(graph, root, members, operands)
+    if form is None:
         return 0.0
     length = row(graph, root)
     unrolled = length * instructions(context, root) <= costs.unrolled_instructions
     if length % VECTOR == 0 and (is_tiled(graph, root, members) or not unrolled):
         return 0.0
     end_ns = costs.row_end_ns + ends_ns(graph, members, length, costs)
-    return end_ns * float(graph.elements[root]) / length
+    repeated = sum(int(graph.elements[o]) == form.row for o in operands) if form.times > 1 else 0
+    saved = end_ns * float(graph.elements[root]) / length
+    return max(
+        0.0, saved - repeated * graph.units[context.decisions.unit[root]].threads * costs.thunk_ns
+    )
 
 
 def _untiled_ns(context: Context, root: int, members: Sequence[int]) -> float:

@@ -16,6 +16,9 @@ from support.forks import run_forked
 from support.restructured import everywhere, run_program
 
 from graphopt.hlo import build_graph, rewrite
+from graphopt.hlo.graph.layouts import flat_form
+from graphopt.hlo.graph.walks import fused_into, inputs_of
+from graphopt.hlo.module.layouts import FlatForm
 from graphopt.hlo.restructure import CODE, replacing
 from graphopt.machine import UnitKind
 from graphopt.measure import compare_outputs, compile_with
@@ -51,6 +54,84 @@ def test_results_are_bit_equal_whatever_the_shape_and_type(chain, dims, dtype):
     x, y = x.astype(kind), y.astype(kind)
     default, results = run_program(CHAINS[chain], (x, y), NAME)
     assert_same_bits(default, results[:1])
+
+
+BIASED = {
+    "bias": lambda x, b, s: x + b,
+    "scale": lambda x, b, s: jnp.maximum((x - b) * s + b, 0),
+    "of rows": lambda x, b, s: x * (b * s + b) - jnp.maximum(s, b),
+    "whole and rows": lambda x, b, s: jnp.where(x > b, x * x, s),
+}
+ROWS = {
+    (512, 32): 1,
+    (64, 20): 1,
+    (1568, 16): 1,
+    (8, 14, 14, 16): 1,
+    (96, 33): 1,
+    (64, 6, 10): 2,
+    (90, 7): 1,
+}
+"""Dimensions of an array -> how many of the last ones a row has."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    name=st.sampled_from(list(BIASED)),
+    dims=st.sampled_from(list(ROWS)),
+    dtype=st.sampled_from(["float32", "float64", "float16", "int32", "int8"]),
+    looped=st.booleans(),
+)
+def test_what_all_rows_read_alike_is_repeated(name, dims, dtype, looped):
+    rng = np.random.default_rng(0)
+    own = dims[-ROWS[dims] :]
+    with jax.enable_x64(True):
+        args = [jnp.asarray(rng.uniform(-9, 9, d), dtype) for d in (dims, own, own)]
+
+        def fn(x, b, s):
+            if not looped:
+                return BIASED[name](x, b, s)
+            return jax.lax.fori_loop(0, 3, lambda _, x: BIASED[name](x, b, s).astype(x.dtype), x)
+
+        default, results = run_program(fn, args, NAME)
+    assert_same_bits(default, results[:1])
+
+
+def test_rows_that_fill_vectors_are_computed_as_one():
+    x, b = normal(512, 20), normal(20)
+    graph = capture(lambda x, b: jnp.tanh(x + b), x, b).graph
+    (root,) = nodes(graph, "tanh")
+    members = fused_into(graph, graph.default.fuse, root)
+    assert flat_form(graph, root, members, inputs_of(graph, members)) == FlatForm(20, 8)
+    again = build_graph(rewrite(graph, everywhere(graph, NAME)).data)
+    (root,) = nodes(again, "tanh")
+    assert again.dim_lists[root] == [64, 160]
+    assert sum(again.dim_lists[node] == [8, 20] for node in nodes(again, "broadcast")) == 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (lambda x, b: x + b[:, None], ((512, 20), (512,))),
+        (lambda x, b: x + b[:, None, :], ((64, 6, 10), (64, 10))),
+        (lambda x, b: x + b, ((37, 20), (20,))),  # no number of rows divides them
+        (lambda x, b: x + b, ((16, 20), (20,))),  # too few of them
+    ],
+)
+def test_other_kernels_keep_their_rows(fn, shapes):
+    graph = capture(fn, *(normal(*shape) for shape in shapes)).graph
+    (root,) = nodes(graph, "add")
+    members = fused_into(graph, graph.default.fuse, root)
+    assert flat_form(graph, root, members, inputs_of(graph, members)) is None
+
+
+def test_one_array_is_repeated_once_for_several_kernels():
+    def fn(x, y, b):
+        return jax.lax.fori_loop(0, 3, lambda _, c: (c[0] + b, c[1][::-1] * b), (x, y))
+
+    graph = capture(fn, normal(512, 20), normal(512, 20, seed=1), normal(20)).graph
+    assert everywhere(graph, NAME).restructure.any()
+    wanted, results = run_program(fn, (normal(512, 20), normal(512, 20), normal(20)), NAME)
+    assert_same_bits(wanted, results[:1])
 
 
 WAVES = {
