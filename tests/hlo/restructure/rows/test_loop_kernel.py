@@ -69,7 +69,7 @@ ROWS = {
     (8, 14, 14, 16): 1,
     (96, 33): 1,
     (64, 6, 10): 2,
-    (90, 7): 1,
+    (448, 7): 1,
 }
 """Dimensions of an array -> how many of the last ones a row has."""
 
