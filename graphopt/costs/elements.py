@@ -46,6 +46,14 @@ def element_ns(
     return op.cost * (1 + wide) / operations
 
 
+def library_element_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
+    """The same of a function by the kernel library, which computes some of them sooner."""
+    op, wide = graph.ops[node], int(graph.dtype[node]) in _WIDE
+    own = costs.library_functions_ns.get(op.name)
+    looped = element_ns(graph, node, costs=costs)
+    return min(looped, costs.library_function_ns if own is None else own[wide])
+
+
 def ends_ns(graph: Graph, members: Iterable[int], length: int, costs: CpuCosts) -> float:
     """Nanoseconds of the end of a row that does not fill a vector: functions of its elements are scalar code.
 

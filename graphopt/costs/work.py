@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from graphopt.costs import evaluations
-from graphopt.costs.elements import element_ns, reduced_ns, tiled_ns
+from graphopt.costs.elements import element_ns, library_element_ns, reduced_ns, tiled_ns
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import MIN_ELEMENTS, holds_complex, is_tiled
@@ -72,7 +72,7 @@ def compute_ns(graph: Graph, node: int, costs: CpuCosts, count: int, in_library:
         read = float(max(graph.elements[node], graph.elements[graph.operand_lists[node][0]]))
         return read * (costs.sum_rows_ns if in_library else reduced_ns(graph, node, costs))
     if in_library:
-        return count * costs.library_function_ns
+        return count * library_element_ns(graph, node, costs)
     if count < costs.few_elements:
         return count * op.cost / costs.scalar_operations_per_ns
     if op.name == "gather":
@@ -97,7 +97,7 @@ def library_extra(graph: Graph, costs: CpuCosts | None = None) -> dict[int, floa
             read = float(graph.elements[graph.operand_lists[node][0]])
             out[node] = read * (reduced_ns(graph, node, costs) - costs.sum_rows_ns)
         elif inside[node] and graph.ops[node].name in costs.function_ns:
-            extra = element_ns(graph, node, costs=costs) - costs.library_function_ns
+            extra = element_ns(graph, node, costs=costs) - library_element_ns(graph, node, costs)
             if extra > 0.0:
                 out[node] = float(graph.elements[node]) * extra
     return out

@@ -160,6 +160,20 @@ DOUBLE_FUNCTIONS: Final[Mapping[str, tuple[float, float, float]]] = MappingProxy
 )
 """The same in double precision."""
 
+LIBRARY_FUNCTIONS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "cbrt": (0.6, 1.25),
+        "cosine": (0.3, 0.8),
+        "exponential": (0.2, 0.8),
+        "exponential-minus-one": (0.35, 0.8),
+        "log": (0.27, 0.9),
+        "log-plus-one": (0.32, 0.95),
+        "sine": (0.3, 0.8),
+        "tan": (0.55, 1.25),
+    }
+)
+"""Nanoseconds per element by the kernel library, in a kernel that ends with a reduction."""
+
 REDUCED_FUNCTIONS: Final[Mapping[str, float]] = MappingProxyType(
     {"cos": 0.6, "log": 0.6, "log1p": 0.6, "sin": 0.6, "tan": 0.8}
 )

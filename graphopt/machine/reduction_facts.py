@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from graphopt.machine import cost_tables as tables
 from graphopt.machine.facts import fact
 
 RATES: Final = "python -m benchmarks.rates"
@@ -57,8 +59,11 @@ class ReductionFacts:
     library_function_ns: float = fact(
         0.4, "ns per element", "A function of an element there, such as a sine", NATIVE
     )
-    library_reduced_function_ns: float = fact(
-        0.2, "ns per element", "The same, inside a reduction: the quickest, an exponential", COLUMNS
+    library_functions_ns: Mapping[str, tuple[float, float]] = fact(
+        tables.LIBRARY_FUNCTIONS,
+        "ns per element",
+        "The same of those that it computes sooner than loops do, in single precision and in double",
+        COLUMNS,
     )
     library_run_ns: float = fact(2.4, "ns", "A run of elements that lie together, there", RATES)
     library_split: int = fact(1 << 16, "elements", "From here it uses two cores", RATES)

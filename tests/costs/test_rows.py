@@ -35,17 +35,18 @@ def test_places_along_narrow_columns_take_longer_in_native_code(shape, axis, lon
     assert CostModel(graph).control(loop).lost_ns >= 9 * sum(extra.values())
 
 
-def test_rows_of_a_kernel_that_reads_a_row_for_all_of_them():
+def test_rows_that_each_read_a_number_stay_rows():
     """Those of 32 elements are scalar code; of 8 they are interleaved, of 64 vectors."""
     costs, found = own_costs(), []
     for width in (8, 32, 64):
-        graph = capture(lambda x, b: jnp.tanh(x - b), normal(256, width), normal(width)).graph
+        graph = capture(lambda x, b: jnp.tanh(x - b), normal(256, width), normal(256, 1)).graph
         root = next(n for n, op in enumerate(graph.ops) if op.name == "tanh")
         found.append(odd_rows_ns(graph, root, fused_into(graph, graph.default.fuse, root), costs))
     assert found[1] > 0.0 and found[0] == found[2] == 0.0
 
 
-def test_rows_of_whole_arrays_become_one():
-    graph = capture(lambda x, y: jnp.tanh(x - y), normal(256, 32), normal(256, 32)).graph
+@pytest.mark.parametrize("shape", [(256, 32), (32,)])
+def test_rows_of_whole_arrays_and_of_repeated_ones_become_one(shape):
+    graph = capture(lambda x, y: jnp.tanh(x - y), normal(256, 32), normal(*shape)).graph
     root = next(n for n, op in enumerate(graph.ops) if op.name == "tanh")
     assert odd_rows_ns(graph, root, fused_into(graph, graph.default.fuse, root), own_costs()) == 0

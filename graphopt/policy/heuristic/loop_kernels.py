@@ -81,10 +81,10 @@ def _odd_rows_ns(context: Context, root: int, members: Sequence[int]) -> float:
         return 0.0
     end_ns = costs.row_end_ns + ends_ns(graph, members, length, costs)
     repeated = sum(int(graph.elements[o]) == form.row for o in operands) if form.times > 1 else 0
-    saved = end_ns * float(graph.elements[root]) / length
-    return max(
-        0.0, saved - repeated * graph.units[context.decisions.unit[root]].threads * costs.thunk_ns
-    )
+    threads = graph.units[context.decisions.unit[root]].threads
+    saved: float = end_ns * float(graph.elements[root]) / length
+    lost: float = repeated * threads * costs.thunk_ns
+    return max(0.0, saved - lost)
 
 
 def _untiled_ns(context: Context, root: int, members: Sequence[int]) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import element_ns, library_reduced_ns
+from graphopt.costs.elements import library_reduced_ns
 from graphopt.costs.rows import odd_rows_ns
 from graphopt.costs.sliced_reductions import SLICED, down_columns_ns, sliced_kernels_ns
 from graphopt.hlo.graph.layouts import innermost
@@ -114,11 +114,7 @@ def _written_ns(context: Context, source: int, by_library: bool) -> float:
     inside = context.model.members(fuse, source)
     if not by_library:
         return costs.thunk_ns + float(graph.nbytes[source]) / costs.cached_bytes_per_ns
-    functions = 0.0
-    for node in inside:
-        if graph.ops[node].name in costs.function_ns:
-            longer = element_ns(graph, node, costs=costs) - costs.library_reduced_function_ns
-            functions += max(0.0, longer) * float(graph.elements[node])
+    functions = sum(context.model.loop_extra.get(member, 0.0) for member in inside)
     return costs.thunk_ns + functions + odd_rows_ns(graph, source, inside, costs)
 
 
