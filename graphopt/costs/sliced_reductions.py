@@ -34,7 +34,7 @@ MARGIN: Final = 1.1
 """A reduction is made in slices where that is so much faster by the estimate."""
 
 FEW_TOGETHER: Final = 4
-"""Kept elements that lie together behind the reduced dimension: so few make no vector."""
+"""Kept elements that lie together behind the reduced dimensions: so few make no vector."""
 
 LEAST_READ: Final = 4096
 """Elements from which on a reduction along columns is looked at; shorter ones gain nothing."""
@@ -166,10 +166,11 @@ def sliced_kernels_ns(graph: Graph, node: int, costs: CpuCosts) -> float:
     source = source_node(Candidate(graph, node))
     row_bytes = _together(graph, node, source) * DTYPE_BYTES[int(graph.dtype[node])]
     rows = prod(graph.dim_lists[source][d] for d in graph.source.protos[node].dimensions)
-    crowded = row_bytes % NEAR_BYTES == 0 and rows > FEW_ROWS
-    kernels = 1
+    kernels, crowded = 1, False
     while rows >= LEAST:
-        _, rows = cut(rows, row_bytes)
+        _, length = cut(rows, row_bytes)
+        crowded |= rows > FEW_ROWS and length * row_bytes % NEAR_BYTES == 0
+        rows = length
         kernels += 1
     element_ns = costs.crowded_kernel_ns if crowded else costs.sliced_kernel_ns
     work = _width(graph, node) * float(graph.elements[source]) * element_ns

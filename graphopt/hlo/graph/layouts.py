@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Final
 
 from graphopt.hlo.graph.graph import Graph
@@ -108,7 +109,8 @@ def flat_form(
 
     XLA:CPU computes an array row by row, and what does not fill a vector at the end of a row one by one; of
     short rows most of it. Where a kernel reads nothing but whole arrays and numbers, its arrays can as well
-    have one dimension. What all rows read alike is repeated, for rows of several rows.
+    have one dimension. Where all rows read some numbers alike, several rows become one, for which those are
+    repeated.
 
     Args:
         graph: of the program.
@@ -119,16 +121,17 @@ def flat_form(
     if not has_odd_rows(graph, root):
         return None
     elements = int(graph.elements[root])
-    row = _repeated_row(graph, members, elements)
-    if row is None or not all(_keeps_order(graph, node) or row for node in members):
+    repeated = _repeated_row(graph, members, elements)
+    if repeated is None:
         return None
-    if not all(_fits(graph, node, elements, row) for node in (*members, *operands)):
+    if not all(_fits(graph, node, elements, repeated) for node in (*members, *operands)):
         return None
-    if not row:
+    if not repeated:
         return FlatForm()
-    repeated = sum(int(graph.elements[node]) == row for node in operands)
-    times = _times(elements // row, row) if repeated <= MOST_REPEATED else 0
-    return FlatForm(row, times) if times else None
+    if sum(int(graph.elements[node]) == repeated for node in operands) > MOST_REPEATED:
+        return None
+    times = _times(elements // repeated, repeated, row(graph, root))
+    return FlatForm(repeated, times) if times else None
 
 
 def is_better_flat(
@@ -157,22 +160,31 @@ def _repeated_row(graph: Graph, members: Iterable[int], elements: int) -> int | 
     return next(iter(found), 0)
 
 
-def _times(rows: int, row: int) -> int:
-    """How many rows are computed as one, long enough and best of whole vectors; 0 if no number will do."""
+@lru_cache(maxsize=4096)
+def _times(rows: int, row: int, present: int) -> int:
+    """How many rows become one: longer than the present ones, best of whole vectors; 0 if no number will do.
+
+    Where LLVM writes the present rows out, what is left at the end of a long one is little.
+    """
     longest = min(LONG_ROW * VECTOR, rows * row // FEWEST_ROWS)
     counts = [
-        n for n in range(1, longest // row + 1) if rows % n == 0 and n * row >= 2 * UNROLLED_ROW
+        n
+        for n in range(1, longest // row + 1)
+        if rows % n == 0
+        and max(present + 1, 2 * UNROLLED_ROW) <= n * row
+        and (n * row % VECTOR == 0 or present <= UNROLLED_ROW)
     ]
-    return min(counts, key=lambda n: (n * row % VECTOR > 0, n), default=0)
+    # An even number of long rows is shared among cores in equal parts.
+    return min(counts, key=lambda n: (n * row % VECTOR > 0, rows // n % 2, n), default=0)
 
 
 def _fits(graph: Graph, node: int, elements: int, row: int) -> bool:
-    """True for a number, for an array of so many elements in row-major order, and for such a row."""
+    """True for a number, for an array of so many elements in row-major order, and for a repeated row."""
     if int(graph.dtype[node]) not in _WHOLE_BYTES:
         return False
     if not graph.dim_lists[node]:
         return True
-    whole = int(graph.elements[node]) in (elements, row)
+    whole = int(graph.elements[node]) in (elements, row or elements)
     return whole and is_row_major(graph.source.shapes[node])
 
 

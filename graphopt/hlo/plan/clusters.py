@@ -248,9 +248,12 @@ class ClusterFormer:
         own = self.kinds[self.default_unit[root]] is UnitKind.NATIVE
         becomes_native = unit.kind is UnitKind.NATIVE and not own
         chosen = becomes_native or cluster.loop_kernel or self.loop_kernel[root]
-        if self.read_again or not chosen or self.elements[root] % unit.threads:
+        if self.read_again or not chosen:
             return None
-        return flat_form(self.graph, root, cluster.nodes, cluster.operands)
+        form = flat_form(self.graph, root, cluster.nodes, cluster.operands)
+        if form is None or form.of(self.graph.source.shapes[root]).dimensions[0] % unit.threads:
+            return None
+        return form
 
     def _is_loop_kernel(self, cluster: Cluster) -> bool:
         """True for kernels that are written for XLA's loop generator: by decision, and all that are new."""

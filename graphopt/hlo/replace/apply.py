@@ -255,6 +255,7 @@ class _Edit:
         old, last.id = last.id, placed.id
         self.editor.fresh[self.computation.id, placed.id & LOCAL_ID] = node
         if (self.computation.id, old) in self.editor.alone:
+            self.editor.alone.remove((self.computation.id, old))
             self.editor.alone.add((self.computation.id, placed.id & LOCAL_ID))
         for proto in protos:
             if old in proto.operand_ids:

@@ -181,7 +181,7 @@ class KernelReader:
         if cluster.loop_kernel:
             digest.update(b"loop-kernel")
         if cluster.flat:
-            digest.update(b"flat")
+            digest.update(repr(cluster.flat).encode())
         if cluster.default:
             digest.update(graph.source.config[cluster.outputs[0]])
         return digest.hexdigest()

@@ -1,6 +1,6 @@
 """Kernels that XLA's tiled code generator computes, and that its loop generator computes sooner.
 
-So do those of odd rows, over one dimension; in native loops all are written so that are written anew, and
+So do those of odd rows, over other dimensions; in native loops all are written so that are written anew, and
 this step has those of loops that XLA made native.
 """
 
@@ -54,13 +54,10 @@ def _saved_ns(context: Context, root: int, own: Collection[int]) -> float:
     """
     graph, unit = context.graph, int(context.decisions.unit[root])
     members = context.model.members(context.decisions.fuse, root)
-    elements = int(graph.elements[root])
     at_ends_ns = _odd_rows_ns(context, root, members)
     from_loops = int(graph.computation[root]) in own
     if context.is_inside_native(root):
         return at_ends_ns if from_loops else 0.0
-    if elements % graph.units[unit].threads:
-        at_ends_ns = 0.0
     if from_loops or not is_tiled(graph, root, members):
         return at_ends_ns
     if not at_ends_ns and is_guarded(graph, root, members, unit):
@@ -73,7 +70,8 @@ def _odd_rows_ns(context: Context, root: int, members: Sequence[int]) -> float:
     graph, costs = context.graph, context.costs
     operands = inputs_of(graph, members)
     form = flat_form(graph, root, members, operands)
-    if form is None:
+    threads = graph.units[context.decisions.unit[root]].threads
+    if form is None or form.of(graph.source.shapes[root]).dimensions[0] % threads:
         return 0.0
     length = row(graph, root)
     unrolled = length * instructions(context, root) <= costs.unrolled_instructions
@@ -81,9 +79,9 @@ def _odd_rows_ns(context: Context, root: int, members: Sequence[int]) -> float:
         return 0.0
     end_ns = costs.row_end_ns + ends_ns(graph, members, length, costs)
     repeated = sum(int(graph.elements[o]) == form.row for o in operands) if form.times > 1 else 0
-    threads = graph.units[context.decisions.unit[root]].threads
     saved: float = end_ns * float(graph.elements[root]) / length
-    lost: float = repeated * threads * costs.thunk_ns
+    native = context.is_inside_native(root)
+    lost: float = repeated * (costs.native_kernel_ns if native else threads * costs.thunk_ns)
     return max(0.0, saved - lost)
 
 
@@ -109,7 +107,7 @@ def _tile_width(graph: Graph, root: int, widest: int) -> int:
 
 STEP: Final = Step(
     name="loop kernels",
-    summary="Elementwise kernels come from XLA's loop code generator, over one dimension where that helps.",
+    summary="Elementwise kernels come from XLA's loop generator, over other dimensions where that helps.",
     apply=apply,
     after=("one pass outputs", "one core", "short reductions"),
     min_saved_ns=500.0,

@@ -2,8 +2,8 @@
 
 An operation at the root that only the loop generator knows, and that changes nothing, moves a kernel there:
 a ``bitcast-convert`` to its own type, of complex numbers of the real part. It is elementwise, so buffers
-are shared as before. Kernels of odd rows, in native loops too, are written over one dimension (see
-`graphopt.hlo.graph.layouts.is_better_flat`).
+are shared as before. Kernels of odd rows, in native loops too, are written over one dimension, or over rows
+of several rows (see `graphopt.hlo.graph.layouts.flat_form`).
 """
 
 from __future__ import annotations

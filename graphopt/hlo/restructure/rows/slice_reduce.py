@@ -30,19 +30,19 @@ LENGTHS: Final = (16, 8, 12, 10, 14, 9, 11, 13, 15)
 """Elements of a slice; of those that leave the fewest elements over, the first."""
 
 LEAST: Final = 24
-"""Shorter dimensions stay as they are."""
+"""Reductions of fewer elements stay as they are."""
 
 MOST_SLICES: Final = 32
 """Slices that are combined at once."""
 
 COUNTS: Final = range(MOST_SLICES, 3 * MOST_SLICES // 4, -1)
-"""The same of longer dimensions, which are cut twice."""
+"""The same of longer reductions, of which slices are cut again."""
 
 NEAR_BYTES: Final = 2048
 """Slices that begin a multiple of so many bytes apart share a few places of the first cache."""
 
 RULES: Final = {
-    "slices-dimension": "not along dimensions that lie together, of several, or those are short",
+    "slices-dimension": "what is reduced does not lie together, or is short, or nothing is kept",
     "slices-combiner": "the combiner is not one of the associative operations",
 }
 
@@ -50,7 +50,7 @@ RULES: Final = {
 def forbids(candidate: Candidate) -> str | None:
     """Why a reduction is not made in slices."""
     shape = candidate.shape
-    if shape.element_type == DType.TUPLE or not shape.dimensions:
+    if shape.element_type == DType.TUPLE or not shape.dimensions or not prod(shape.dimensions):
         return "slices-dimension"
     if not is_associative(candidate.applied):
         return "slices-combiner"
@@ -68,7 +68,7 @@ def forbids(candidate: Candidate) -> str | None:
 
 def _lie_together(dimensions: Sequence[int]) -> bool:
     """True for dimensions next to each other."""
-    return max(dimensions) - min(dimensions) + 1 == len(dimensions)
+    return bool(dimensions) and max(dimensions) - min(dimensions) + 1 == len(dimensions)
 
 
 def expand(site: Site) -> Value:
@@ -92,11 +92,13 @@ def expand(site: Site) -> Value:
 
 @dataclass(frozen=True)
 class _Stack:
-    """Rows that are reduced, of every element in front of them; in memory one dimension, behind those.
+    """Rows that are reduced, of every element in front of them. Rows are one dimension with what is in them.
+
+    A dimension of their own would make loops short.
 
     Attributes:
         block: that writes.
-        kept: elements in front of the rows, and in a row. A dimension of rows would make loops short.
+        kept: elements in front of the rows, and in a row.
     """
 
     block: Block
@@ -128,7 +130,7 @@ def cut(extent: int, row_bytes: int = 1) -> tuple[int, int]:
         extent: rows.
         row_bytes: of one of them.
     """
-    if extent > MOST_SLICES * LENGTHS[0]:
+    if extent >= MOST_SLICES * (LENGTHS[0] - 1):
         lengths = [extent // count for count in COUNTS]
     else:
         lengths = [n for n in LENGTHS if extent // n <= MOST_SLICES]

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import library_reduced_ns
+from graphopt.costs.elements import element_ns, library_element_ns, library_reduced_ns
 from graphopt.costs.rows import odd_rows_ns
 from graphopt.costs.sliced_reductions import SLICED, down_columns_ns, sliced_kernels_ns
 from graphopt.hlo.graph.layouts import innermost
@@ -92,7 +92,7 @@ def _form(context: Context, node: int) -> _Form | None:
     fuse, source = context.decisions.fuse, source_node(Candidate(graph, node))
     unit = graph.units[context.decisions.unit[root]]
     by_library = unit.kind is UnitKind.LIBRARY
-    sliced = sliced_kernels_ns(graph, node, costs)
+    sliced = sliced_kernels_ns(graph, node, costs) + (root != node) * costs.thunk_ns
     if fuse[source]:
         sliced += _written_ns(context, source, by_library)
     if by_library:
@@ -114,7 +114,12 @@ def _written_ns(context: Context, source: int, by_library: bool) -> float:
     inside = context.model.members(fuse, source)
     if not by_library:
         return costs.thunk_ns + float(graph.nbytes[source]) / costs.cached_bytes_per_ns
-    functions = sum(context.model.loop_extra.get(member, 0.0) for member in inside)
+    functions = sum(
+        float(graph.elements[node])
+        * (element_ns(graph, node, costs=costs) - library_element_ns(graph, node, costs))
+        for node in inside
+        if graph.ops[node].name in costs.function_ns
+    )
     return costs.thunk_ns + functions + odd_rows_ns(graph, source, inside, costs)
 
 
@@ -135,7 +140,7 @@ def _kernel(context: Context, node: int) -> int | None:
 def _is_along_columns(context: Context, node: int) -> bool:
     """True for columns of many rows, of an array that stays in a cache and may be written there.
 
-    A window in front of the reduction is left out, if nobody else reads it.
+    A window in front of the reduction is left out, if nobody else reads it and it is no part of a call.
     """
     graph, costs = context.graph, context.costs
     source, operand = source_node(Candidate(graph, node)), graph.operand_lists[node][0]
@@ -144,13 +149,20 @@ def _is_along_columns(context: Context, node: int) -> bool:
     written = context.masks.fuse[source, 0] and context.masks.unit[source, loop]
     return bool(
         int(graph.dtype[node]) in _TYPES
-        and (source == operand or graph.user_lists[operand] == [node])
+        and (source == operand or _is_own_window(context, node, operand))
         and innermost(graph, source) not in reduced
         and graph.elements[source] >= LIMITS.elements
         and graph.elements[source] > costs.unrolled_columns * graph.elements[node]
         and graph.nbytes[source] <= costs.cached_bytes
         and (written or not context.decisions.fuse[source])
     )
+
+
+def _is_own_window(context: Context, node: int, window: int) -> bool:
+    """True for a window that only this reduction reads, and that is written as it is, as a loop."""
+    graph, decisions = context.graph, context.decisions
+    loops = all(graph.units[decisions.unit[n]].kind is UnitKind.LOOP for n in (node, window))
+    return loops and graph.user_lists[window] == [node] and not decisions.restructure[window]
 
 
 STEP: Final = Step(

@@ -96,6 +96,15 @@ def test_what_all_rows_read_alike_is_repeated(name, dims, dtype, looped):
     assert_same_bits(default, results[:1])
 
 
+@pytest.mark.parametrize("dims", list(ROWS))
+def test_these_programs_have_such_kernels(dims):
+    graph = capture(lambda x, b: x + b, normal(*dims), normal(*dims[-ROWS[dims] :])).graph
+    (root,) = nodes(graph, "add")
+    members = fused_into(graph, graph.default.fuse, root)
+    form = flat_form(graph, root, members, inputs_of(graph, members))
+    assert form is not None and form.row * form.times > dims[-1]
+
+
 def test_rows_that_fill_vectors_are_computed_as_one():
     x, b = normal(512, 20), normal(20)
     graph = capture(lambda x, b: jnp.tanh(x + b), x, b).graph
@@ -115,6 +124,7 @@ def test_rows_that_fill_vectors_are_computed_as_one():
         (lambda x, b: x + b[:, None, :], ((64, 6, 10), (64, 10))),
         (lambda x, b: x + b, ((37, 20), (20,))),  # no number of rows divides them
         (lambda x, b: x + b, ((16, 20), (20,))),  # too few of them
+        (lambda x, b: x + b, ((37, 100), (100,))),  # long enough, and no two are one
     ],
 )
 def test_other_kernels_keep_their_rows(fn, shapes):
@@ -126,11 +136,27 @@ def test_other_kernels_keep_their_rows(fn, shapes):
 
 def test_one_array_is_repeated_once_for_several_kernels():
     def fn(x, y, b):
-        return jax.lax.fori_loop(0, 3, lambda _, c: (c[0] + b, c[1][::-1] * b), (x, y))
+        return x + b, jnp.maximum(y, b)
 
-    graph = capture(fn, normal(512, 20), normal(512, 20, seed=1), normal(20)).graph
-    assert everywhere(graph, NAME).restructure.any()
-    wanted, results = run_program(fn, (normal(512, 20), normal(512, 20), normal(20)), NAME)
+    args = normal(512, 20), normal(256, 20, seed=1), normal(20)
+    graph = capture(fn, *args).graph
+    again = build_graph(rewrite(graph, everywhere(graph, NAME)).data)
+    assert sorted(again.dim_lists[n] for n in nodes(again, "add")) == [[64, 160]]
+    assert [again.dim_lists[n] for n in nodes(again, "maximum")] == [[32, 160]]
+    assert sum(again.dim_lists[n] == [8, 20] for n in nodes(again, "broadcast")) == 1
+    wanted, results = run_program(fn, args, NAME)
+    assert_same_bits(wanted, results[:1])
+
+
+def test_what_a_loop_repeats_and_changes_is_repeated_each_time():
+    def fn(x, b):
+        def step(_, carry):
+            x, b = carry
+            return x * 0.5 + b, b * 0.9
+
+        return jax.lax.fori_loop(0, 4, step, (x, b))
+
+    wanted, results = run_program(fn, (normal(512, 20), normal(20)), NAME)
     assert_same_bits(wanted, results[:1])
 
 

@@ -39,6 +39,22 @@ def test_several_dimensions_that_lie_together_are_one():
     assert edit.makes("restructure", CODE["slice-reduce"], np.arange(100))
 
 
+def test_a_window_in_front_is_left_out():
+    """XLA puts one before what it does not give its library."""
+    edit = check_acts(
+        NAME, lambda *x: [v.sum(0) for v in x], *(normal(128, 16, seed=i) for i in range(6))
+    )
+    assert edit.makes("restructure", CODE["slice-reduce"], np.arange(100))
+
+
+def test_a_value_with_another_reader_is_read_from_memory():
+    def fn(x, y):
+        z = x * y
+        return z.sum(0), z @ y.T
+
+    check_acts(NAME, fn, normal(256, 64), normal(256, 64, seed=1))
+
+
 def test_in_loops_that_are_called_too():
     def fn(x):
         return jax.lax.fori_loop(0, 5, lambda _, x: x * 0.9 + 1e-3 * x.sum(0), x)
