@@ -35,7 +35,7 @@ def test_places_along_narrow_columns_take_longer_in_native_code(shape, axis, lon
     assert bool(extra) is longer
     loop = next(node for node, op in enumerate(graph.ops) if op.name == "while")
     none = replace(own_costs(), narrow_complex_ns=1e-9)
-    lost = [CostModel(graph, costs).control(loop).lost_ns for costs in (own_costs(), none)]
+    lost = [CostModel(graph, costs).outside(loop).lost_ns for costs in (own_costs(), none)]
     assert lost[0] - lost[1] == pytest.approx(9 * sum(extra.values()))
 
 
