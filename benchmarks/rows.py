@@ -163,9 +163,8 @@ def of_memory(graph: Graph, decisions: Decisions) -> Decisions:
 
 def forms_of(graph: Graph, columns: bool) -> list[Decisions]:
     """Decisions for each column of a table."""
-    plain = [graph.default, native(graph)]
     if not columns:
-        return [*plain, in_slices(graph)]
+        return [graph.default, native(graph), in_slices(graph)]
     kernels = of_memory(graph, with_row(graph, graph.default, "slice-reduce"))
     return [graph.default, kernels, native(graph), of_memory(graph, in_slices(graph))]
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from graphopt.costs import evaluations
-from graphopt.costs.elements import element_ns, library_element_ns, reduced_ns, tiled_ns
+from graphopt.costs.elements import (
+    element_ns,
+    library_element_ns,
+    reduced_ns,
+    sooner_by_library_ns,
+    tiled_ns,
+)
 from graphopt.costs.windows import WindowCosts, window_costs
 from graphopt.hlo import Graph
 from graphopt.hlo.graph.tiled import MIN_ELEMENTS, holds_complex, is_tiled
@@ -96,10 +102,8 @@ def library_extra(graph: Graph, costs: CpuCosts | None = None) -> dict[int, floa
         if inside[node] and graph.ops[node].name == "reduce":
             read = float(graph.elements[graph.operand_lists[node][0]])
             out[node] = read * (reduced_ns(graph, node, costs) - costs.sum_rows_ns)
-        elif inside[node] and graph.ops[node].name in costs.function_ns:
-            extra = element_ns(graph, node, costs=costs) - library_element_ns(graph, node, costs)
-            if extra > 0.0:
-                out[node] = float(graph.elements[node]) * extra
+        elif inside[node] and (extra := sooner_by_library_ns(graph, node, costs)) > 0.0:
+            out[node] = extra
     return out
 
 

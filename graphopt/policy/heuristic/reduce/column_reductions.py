@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from graphopt.costs.elements import element_ns, library_element_ns, library_reduced_ns
+from graphopt.costs.elements import library_reduced_ns, sooner_by_library_ns
 from graphopt.costs.rows import odd_rows_ns
 from graphopt.costs.sliced_reductions import SLICED, down_columns_ns, sliced_kernels_ns
 from graphopt.hlo.graph.layouts import innermost
@@ -114,12 +114,7 @@ def _written_ns(context: Context, source: int, by_library: bool) -> float:
     inside = context.model.members(fuse, source)
     if not by_library:
         return costs.thunk_ns + float(graph.nbytes[source]) / costs.cached_bytes_per_ns
-    functions = sum(
-        float(graph.elements[node])
-        * (element_ns(graph, node, costs=costs) - library_element_ns(graph, node, costs))
-        for node in inside
-        if graph.ops[node].name in costs.function_ns
-    )
+    functions = sum(sooner_by_library_ns(graph, node, costs) for node in inside)
     return costs.thunk_ns + functions + odd_rows_ns(graph, source, inside, costs)
 
 

@@ -78,8 +78,3 @@ def test_in_loops_that_are_called_too():
 )
 def test_what_stays(fn, shape, why):
     assert edit_of(NAME, fn, normal(*shape)) is None, why
-
-
-def test_the_result_of_a_sum_that_a_larger_kernel_reads_is_no_part_of_that_kernel():
-    edit = check_acts(NAME, lambda x: x - x.mean(0), normal(256, 64))
-    assert "restructure" in fields_of(edit)
